@@ -123,14 +123,6 @@ pub fn admit(gates: &[Gate], wanted: u32, now: Timestamp) -> Admission {
 }
 
 impl Gate {
-    /// Whether one more may be let through that does not start yet: at most half of the slots go to
-    /// such, and no start of a rate does.
-    #[must_use]
-    pub fn has_plenty(&self) -> bool {
-        let half = |most: u32| self.in_flight < u64::from(most / 2);
-        self.rate.is_none() && self.concurrency.is_none_or(half)
-    }
-
     /// Returns how many may start now, and what stops the one after them.
     fn open(&self, now: Timestamp) -> (u32, Shut) {
         let free = self.concurrency.map_or(u32::MAX, |most| {

@@ -43,6 +43,7 @@ use std::borrow::Cow;
 
 use outlast_core::job::{EventKind, Transition};
 
+use crate::apply::fair::Ended;
 use crate::apply::gate_changes::GateChanges;
 use crate::command::EndDetail;
 use crate::event::Event;
@@ -57,8 +58,8 @@ pub struct Outbox {
     pub tally: Changes,
     /// By how much what limits count changes.
     pub gates: GateChanges,
-    /// The numbers of jobs of which an attempt ended, for the accounts of shares.
-    pub ended: Vec<i64>,
+    /// The attempts that ended, for the accounts of shares.
+    pub ended: Vec<Ended>,
 }
 
 /// What happens to a job, and what is recorded about it.

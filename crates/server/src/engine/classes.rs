@@ -4,6 +4,8 @@
 //! servers signal theirs, and the backlog is read now and then. A claim that returns fewer jobs
 //! than it asked for corrects the estimate.
 
+mod prefetch;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -15,7 +17,10 @@ use outlast_store::reply::Claims;
 
 use crate::clock::boot_time;
 use crate::engine::asked::{self, Asked};
+use crate::engine::dispatch::Planned;
 use crate::engine::estimate::Estimate;
+
+pub(crate) use prefetch::Prefetch;
 
 /// How long no worker is kept free for jobs that a limit held back: it would do nothing meanwhile,
 /// and the limit may stay shut.
@@ -30,8 +35,8 @@ pub(crate) struct Class {
     by_queue: Placement,
     /// Whether a limit may apply to its jobs.
     pub(crate) is_limited: bool,
-    /// Whether its jobs may be sent to workers without a free slot.
-    prefetch: Prefetch,
+    /// How many of its jobs may be sent to workers without a free slot.
+    pub(crate) prefetch: Prefetch,
     /// When a rate opens that they wait for, if a timer is set to then.
     opens: Option<Timestamp>,
     /// Until when no worker is kept free for its jobs, which must run alone: a limit held them back
@@ -41,32 +46,10 @@ pub(crate) struct Class {
     used: BootTime,
 }
 
-/// Whether jobs of a class may be sent to workers without a free slot. Such a job holds slots of its
-/// limits while it waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Prefetch {
-    Yes,
-    /// Not until the next look at the backlog: the last claim left what limits keep for free slots.
-    NotNow,
-    /// No, as long as these limits are in force.
-    No,
-}
-
-impl Prefetch {
-    fn of(limits: &Limits, key: &ClassKey) -> Self {
-        if limits.may_prefetch(key) { Self::Yes } else { Self::No }
-    }
-}
-
 impl Class {
     /// Returns what is asked of a worker that is to run its jobs.
     pub(crate) const fn asked(&self) -> Asked<'_> {
         Asked { key: &self.key, by_queue: Cow::Borrowed(&self.by_queue) }
-    }
-
-    /// Whether its jobs may be sent to workers without a free slot now.
-    pub(crate) fn may_prefetch(&self) -> bool {
-        self.prefetch == Prefetch::Yes
     }
 }
 
@@ -235,8 +218,6 @@ impl Classes {
             if !is_same {
                 class.is_limited = limits.may_apply(&class.key);
                 class.prefetch = Prefetch::of(&limits, &class.key);
-            } else if class.prefetch == Prefetch::NotNow {
-                class.prefetch = Prefetch::Yes;
             }
             if differ {
                 class.by_queue = asked::by_queue(&class.key.queue, &limits);
@@ -249,6 +230,7 @@ impl Classes {
     /// Takes it that some jobs of the classes that waited for a limit may start.
     pub(crate) fn unblock(&mut self) {
         let Self { by_id, claimable, blocked, .. } = self;
+        by_id.values_mut().for_each(|class| class.prefetch.opened());
         for id in blocked.drain() {
             if let Some(class) = by_id.get(&id).filter(|class| class.ready != Estimate::None) {
                 claimable.insert(&class.key, id);
@@ -319,21 +301,26 @@ impl Classes {
         true
     }
 
-    /// Corrects the estimates after a claim of the classes `ids` that asked for `asked` jobs and
-    /// got one of each class in `got`. A short claim proves nothing about classes whose jobs it
-    /// passed over: while the claim gets some jobs, it is repeated at once. Those whose jobs wait
-    /// for a limit are left out until one opens.
+    /// Corrects the estimates after a claim that got one job of each class in `got`. A short claim
+    /// proves nothing about classes whose jobs it passed over: while the claim gets some jobs, it is
+    /// repeated at once. Those whose jobs wait for a limit are left out until one opens.
     pub(crate) fn claimed(
         &mut self,
-        ids: &[ClassId],
+        planned: &Planned,
         got: &[ClassId],
-        asked: u32,
         Claims { passed_over, blocked, kept, .. }: &Claims,
     ) {
-        if got.len() < usize::try_from(asked).unwrap_or(usize::MAX) {
-            for id in ids {
+        let (ids, is_short) = (&planned.classes, got.len() < planned.max as usize);
+        if planned.is_prefetch {
+            self.prefetched(ids, got, is_short);
+        }
+        if is_short {
+            for id in ids.iter() {
                 if kept.contains(id) {
-                    self.prefetch_ended(*id, got.iter().filter(|got| *got == id).count(), asked);
+                    let count = got.iter().filter(|got| *got == id).count();
+                    let took = |class: &Class| class.ready.took(u64::try_from(count).unwrap_or(0));
+                    let ready = self.by_id.get(id).map_or(Estimate::None, took);
+                    self.set_ready(*id, ready);
                     continue;
                 }
                 let is_blocked = blocked.iter().any(|blocked| blocked.class == *id);
@@ -357,16 +344,17 @@ impl Classes {
         }
     }
 
-    /// A claim ahead of free slots that asked for `asked` jobs got so many, and left others for free
-    /// slots. If it got few, there are no further such claims for a while.
-    fn prefetch_ended(&mut self, id: ClassId, got: usize, asked: u32) {
-        let Some(class) = self.by_id.get_mut(&id) else { return };
-        let got = u64::try_from(got).unwrap_or(u64::MAX);
-        if class.may_prefetch() && got.saturating_mul(4) < u64::from(asked) {
-            class.prefetch = Prefetch::NotNow;
+    /// A claim ahead of free slots got one job of each class in `got`.
+    fn prefetched(&mut self, ids: &[ClassId], got: &[ClassId], is_short: bool) {
+        for id in ids {
+            let Some(class) = self.by_id.get_mut(id) else { continue };
+            if is_short && class.is_limited {
+                let count = got.iter().filter(|got| *got == id).count();
+                class.prefetch.ended_short(u32::try_from(count).unwrap_or(u32::MAX));
+            } else {
+                class.prefetch.ended_full();
+            }
         }
-        let ready = class.ready.took(got);
-        self.set_ready(id, ready);
     }
 
     /// Returns the classes with claimable jobs that must run alone, and for which a worker may be

@@ -44,8 +44,7 @@ macro_rules! take {
 }
 
 /// Those of the named rows that no other session has locked, and the first so many of classes and
-/// lanes; of a lane, those that have its keys. The keys are read by subqueries and not by joins: each
-/// is one step in an index, whatever the planner expects.
+/// lanes; of a lane, those that have its keys.
 pub(super) const TAKE_CHOSEN: &str = take!(
     "named as materialized (
          select r.place
@@ -54,8 +53,8 @@ pub(super) const TAKE_CHOSEN: &str = take!(
              select r.ctid as place from ready r
              where r.class = w.class and r.rank = w.rank and r.seq = w.seq
                  and (r.expires is null or r.expires > $5)
-                 and (w.keys is null or w.keys = (
-                     select j.keys from job_row j where j.seq = r.seq))
+                 and (w.keys is null or exists (
+                     select 1 from job_row j where j.seq = r.seq and j.keys = w.keys))
              for update skip locked) r),
      of_class as materialized (
          select r.place
@@ -73,7 +72,7 @@ pub(super) const TAKE_CHOSEN: &str = take!(
              select r.ctid as place from ready r
              where r.class = w.class and r.lane = w.lane and r.lane <> 0
                  and (r.expires is null or r.expires > $5)
-                 and w.keys = (select j.keys from job_row j where j.seq = r.seq)
+                 and exists (select 1 from job_row j where j.seq = r.seq and j.keys = w.keys)
              order by r.class, r.lane, r.rank, r.seq limit w.n
              for update skip locked) r
          where w.lane is not null),

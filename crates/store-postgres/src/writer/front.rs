@@ -106,7 +106,7 @@ impl Tx<'_> {
         let mut now = self.gates.at_least(self.context.now);
         if !self.gates.missing(&page.lanes).is_empty() || page.unread().next().is_some() {
             // Others may have taken some before the gates were locked.
-            (page.heads, now) = self.heads(&page.lanes, &page.most, is_prefetch).await?;
+            (page.heads, now) = self.heads(&page.lanes, &page.most).await?;
         }
         let turns = page.turns(self.shares, now);
         let terms = terms(&self.outbox.gates, taken, now, is_prefetch);

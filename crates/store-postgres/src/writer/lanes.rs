@@ -84,12 +84,10 @@ const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
 /// Makes gates that no job has passed before. An insert would wait for another server that is making
 /// the same one, so each is locked before; several gates share a lock, so that there are not too
 /// many of them.
-///
-/// A subquery looks for each, and not a join: that reads all gates where the planner expects none.
 const MAKE_GATES: &str = "with missing as materialized (
          select k.id, k.limit_name, k.value
          from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
-         where (select true from gate g where g.id = k.id) is null
+         where not exists (select 1 from gate g where g.id = any(array[k.id]))
          order by k.id)
      insert into gate (id, limit_name, value, used_until)
      select m.id, m.limit_name, m.value, 0 from missing m
@@ -222,7 +220,7 @@ impl Tx<'_> {
             let each = heads_of_each(lanes.len(), still);
             let most: Vec<usize> =
                 lanes.iter().map(|lane| lane.heads_worth_reading(each)).collect();
-            let (heads, now) = self.heads(lanes, &most, is_prefetch).await?;
+            let (heads, now) = self.heads(lanes, &most).await?;
             let turns = self.shares.turns(lanes, heads, now);
             let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
             let mut chosen = self.gates.choose(lanes, turns, still, terms);
@@ -360,9 +358,8 @@ impl Tx<'_> {
         &mut self,
         lanes: &[Lane],
         most: &[usize],
-        is_prefetch: bool,
     ) -> Result<(Vec<Head>, Timestamp), Failure> {
-        let mut statements = self.reading_of_gates(lanes, is_prefetch);
+        let mut statements = self.reading_of_gates(lanes);
         statements.push(self.reading_of_heads(lanes, most));
         let mut read = self.query_all(statements).await?;
         let rows = read.pop().unwrap_or_default();
@@ -398,7 +395,7 @@ impl Tx<'_> {
         Ok(self.gates.at_least(time))
     }
 
-    fn reading_of_gates(&self, lanes: &[Lane], is_prefetch: bool) -> Vec<Statement> {
+    fn reading_of_gates(&self, lanes: &[Lane]) -> Vec<Statement> {
         let missing = self.gates.missing(lanes);
         if missing.is_empty() {
             return Vec::new();
@@ -410,9 +407,8 @@ impl Tx<'_> {
         // What the batch itself has taken and ended is not stored yet.
         let changes = &self.outbox.gates;
         let most = |gate: &&LaneGate| {
-            // The other half is kept for free slots, and is not worth a lock.
-            let most = gate.concurrency.map(|most| if is_prefetch { most / 2 } else { most });
-            most.map(|most| i64::from(most).saturating_sub(changes.of(gate.id)))
+            let most = gate.concurrency.map(i64::from);
+            most.map(|most| most.saturating_sub(changes.of(gate.id)))
         };
         let most: Vec<Option<i64>> = missing.iter().map(most).collect();
         let ahead: Vec<Option<i64>> =

@@ -16,7 +16,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 
 use super::limit::{Head, Lane};
 
@@ -30,7 +30,7 @@ const BEHIND_ATTEMPTS: i64 = 4;
 const BEHIND_MIN: i64 = 300_000_000;
 /// What an attempt is taken to need before one has ended, in microseconds.
 const FIRST_ESTIMATE: i64 = 1_000_000;
-/// Least that a claim is charged, in microseconds.
+/// Least that an attempt is charged, in microseconds: times are known in milliseconds.
 const CHARGE_MIN: i64 = 1_000;
 /// How much one attempt changes a mean: an eighth of the difference.
 const MEAN_OF: i64 = 8;
@@ -89,6 +89,15 @@ struct LineState {
     now: i64,
     /// Mean time of attempts in microseconds, if one has ended.
     mean: Option<i64>,
+}
+
+/// An attempt that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The number of its job.
+    pub seq: i64,
+    /// How long it ran; `None` if it never started.
+    pub ran: Option<Span>,
 }
 
 /// What an attempt was charged.
@@ -183,12 +192,13 @@ impl Shares {
     }
 
     /// The attempt of a job has ended. One that this server did not give out is not on its
-    /// accounts.
-    pub fn ended(&mut self, seq: i64, now: Timestamp) {
+    /// accounts, and one that never started is not charged.
+    pub fn ended(&mut self, Ended { seq, ran }: Ended, now: Timestamp) {
         self.fresh.remove(&seq);
         let Some(charge) = self.charges.get(&seq) else { return };
-        let took = micros(now).saturating_sub(micros(charge.claimed)).max(0);
         let account = Arc::clone(&charge.account);
+        let Some(ran) = ran else { return self.put_right(seq, 0) };
+        let took = i64::try_from(ran.0).unwrap_or(i64::MAX).saturating_mul(1_000).max(CHARGE_MIN);
         self.put_right(seq, took);
         let line = self.lines.entry(account.line.clone()).or_default();
         line.mean = Some(mean_with(line.mean, took));
@@ -200,13 +210,14 @@ impl Shares {
 
     /// A batch took effect in which attempts of these jobs ended. It takes no time where there are
     /// no shares.
-    pub fn committed(&mut self, ended: &[i64], now: Timestamp) {
+    pub fn committed(&mut self, ended: &[Ended], now: Timestamp) {
         if self.charges.is_empty() {
             return;
         }
         let fresh = std::mem::take(&mut self.fresh);
         // What the batch itself took has not ended: an attempt before it did.
-        ended.iter().filter(|seq| !fresh.contains(seq)).for_each(|seq| self.ended(*seq, now));
+        let before = ended.iter().filter(|ended| !fresh.contains(&ended.seq));
+        before.for_each(|ended| self.ended(*ended, now));
     }
 
     /// A batch begins. What the last one took is taken back if it did not take effect.

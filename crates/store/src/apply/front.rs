@@ -36,8 +36,6 @@ pub struct Plan {
     pub(super) whole: HashMap<ClassId, Lane>,
     /// Classes that take part by their lanes. If there are others, the first job of each is read.
     pub(super) by_lanes: Vec<ClassId>,
-    /// Classes that are left to workers with free slots.
-    pub(super) partial: HashSet<ClassId>,
 }
 
 impl Plan {
@@ -146,7 +144,7 @@ impl Front {
     /// Begins with what was read.
     #[must_use]
     pub fn new(plan: Plan, mut rows: Vec<FrontRow>, cache: &mut LaneCache) -> Self {
-        let Plan { first, recent, whole, mut by_lanes, mut partial } = plan;
+        let Plan { first, recent, whole, mut by_lanes } = plan;
         let mut until = (first.is_empty() && !by_lanes.is_empty()).then_some((i64::MIN, i64::MIN));
         if !first.is_empty() {
             let firsts: HashMap<ClassId, (i64, i64)> =
@@ -156,6 +154,7 @@ impl Front {
             until = by_lanes.iter().filter_map(|class| firsts.get(class).copied()).min();
             rows.retain(|row| !by_lanes.contains(&row.class));
         }
+        let mut partial: HashSet<ClassId> = HashSet::new();
         let mut counts: HashMap<ClassId, usize> = HashMap::new();
         let mut ends: HashMap<ClassId, (i64, i64)> = HashMap::new();
         let mut gave: HashSet<(ClassId, Option<i64>)> = HashSet::new();

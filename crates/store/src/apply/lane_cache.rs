@@ -166,11 +166,8 @@ impl LaneCache {
         for (class, key) in &classes {
             let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
             let is_fair = self.limits.is_fair(&key.queue);
-            // Jobs of shares are for free slots only. The lanes of others have their turn in claims
-            // ahead of free slots, too: where all are such, a class would seem to be empty.
-            if is_fair && terms.is_prefetch {
-                plan.partial.insert(*class);
-            } else if may_hide || is_fair {
+            // Also in claims ahead of free slots: where all are such, a class would seem to be empty.
+            if may_hide || is_fair {
                 plan.by_lanes.push(*class);
             } else if self.limits.need_lanes(key) {
                 let recent = self.recent(*class, wanted, terms);

@@ -103,18 +103,14 @@ impl Limits {
         Arc::ptr_eq(&self.all, &other.all) && Arc::ptr_eq(&self.queues, &other.queues)
     }
 
-    /// Whether jobs of a class may be sent to workers before these have a free slot, as far as
-    /// their limits have room. A rate counts starts, and these would come later. Shares count
-    /// time, and jobs that wait at a worker would be charged for that.
+    /// Whether jobs of a class may be sent to workers before these have a free slot. A rate counts
+    /// starts, and these would come later.
     #[must_use]
     pub fn may_prefetch(&self, class: &ClassKey) -> bool {
         let forbids = |limit: &Limit| {
-            let has_half = limit.concurrency.is_none_or(|most| most >= 2);
-            let is_on_key = matches!(limit.scope, Scope::Key(_));
-            (limit.rate.is_some() || !(has_half || is_on_key))
-                && limit.may_apply(&class.queue, &class.job_type, class.keyed)
+            limit.rate.is_some() && limit.may_apply(&class.queue, &class.job_type, class.keyed)
         };
-        !self.is_fair(&class.queue) && !self.all.iter().any(forbids)
+        !self.all.iter().any(forbids)
     }
 
     /// Whether the jobs of a queue share slots.
@@ -289,7 +285,7 @@ pub enum Stop {
     Full,
     /// A rate lets the next one start at this time.
     Until(Timestamp),
-    /// What is left of a limit is kept for jobs that start at once.
+    /// A rate is kept for jobs that start at once.
     Kept,
 }
 
@@ -554,9 +550,9 @@ impl Gates {
         if let Some((place, shut)) = admit(&states, 1, now).shut {
             return gates.get(place).map(|gate| (gate.id, shut.into()));
         }
-        let scarce = states.iter().position(|state| is_prefetch && !state.has_plenty());
-        let kept = scarce.and_then(|place| gates.get(place)).map(|gate| (gate.id, Stop::Kept));
-        kept.or(busy)
+        // It would be counted before it starts.
+        let rated = gates.iter().find(|gate| is_prefetch && gate.rate.is_some());
+        rated.map(|gate| (gate.id, Stop::Kept)).or(busy)
     }
 
     /// A job of a lane was taken.

@@ -12,6 +12,7 @@ use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
 use outlast_core::time::Timestamp;
 
+use super::fair::Ended;
 use super::loaded::{ActiveAttempt, Loaded, Location, rank};
 use super::sweep::EXPIRED;
 use super::{Decided, Outbox};
@@ -257,7 +258,7 @@ pub fn step<'a>(
     if let (Some(_), Some(attempt)) = (outcome, attempt) {
         let lane = (loaded.stored.class, loaded.stored.keys.lane());
         outbox.gates.release(&attempt.gates, lane);
-        outbox.ended.push(loaded.seq);
+        outbox.ended.push(ended(loaded, decided, now));
     }
     let rows = Step {
         seq: loaded.seq,
@@ -417,8 +418,7 @@ fn checkpoint<'a>(loaded: &Loaded, decided: &'a Decided<'_>) -> CheckpointChange
 
 fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outbox) {
     let attempt = loaded.attempt();
-    let began = attempt
-        .map(|attempt| attempt.started.or(decided.detail.started).unwrap_or(attempt.claimed));
+    let began = began(loaded, decided);
     let facts = Facts {
         job: &loaded.stored,
         kind: decided.kind,
@@ -430,6 +430,18 @@ fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outb
         evidence: &decided.detail.evidence,
     };
     outbox.events.extend(events_of(&facts, &decided.transition));
+}
+
+/// Returns when the attempt started, or was claimed if that is not known.
+fn began(loaded: &Loaded, decided: &Decided<'_>) -> Option<Timestamp> {
+    let attempt = loaded.attempt()?;
+    Some(attempt.started.or(decided.detail.started).unwrap_or(attempt.claimed))
+}
+
+fn ended(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp) -> Ended {
+    let has_started = decided.transition.hold != Hold::Drop(Outcome::Undelivered);
+    let began = began(loaded, decided).filter(|_| has_started);
+    Ended { seq: loaded.seq, ran: began.map(|began| now.since(began)) }
 }
 
 const fn due(transition: &Transition) -> Option<Timestamp> {

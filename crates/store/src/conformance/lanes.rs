@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
+use outlast_core::gate::Rate;
 use outlast_core::id::JobId;
+use outlast_core::limit::Limit;
 use outlast_core::time::Span;
 
 use crate::command::{AskedByQueues, Claim, Command, ReportedOutcome};
@@ -22,7 +24,7 @@ cases![
     expired_jobs_at_the_front_of_a_lane_hold_up_no_others,
     all_that_one_claim_takes_counts,
     slot_that_is_free_again_goes_to_the_next_job_of_its_lane,
-    prefetch_leaves_half_of_a_limit,
+    prefetch_takes_what_limits_let_start_and_nothing_of_a_rate,
     open_lane_behind_shut_jobs_has_its_turn_beside_another_queue,
     open_lane_behind_shut_jobs_has_its_turn_beside_a_fair_queue,
 ];
@@ -187,20 +189,23 @@ fn slot_that_is_free_again_goes_to_the_next_job_of_its_lane<H: Harness>(world: &
     world.check_gates();
 }
 
-/// A job that waits at a worker holds slots of its limits.
-fn prefetch_leaves_half_of_a_limit<H: Harness>(world: &mut World<'_, H>) {
+/// A job that waits at a worker holds slots of its limits. A rate counts starts.
+fn prefetch_takes_what_limits_let_start_and_nothing_of_a_rate<H: Harness>(
+    world: &mut World<'_, H>,
+) {
     world.limit(per_tenant(5));
     let hand = world.worker();
     for _ in 0..10 {
         world.of_tenant("a");
     }
+    assert_eq!(world.prefetch(hand, 3).jobs.len(), 3);
     let claims = world.prefetch(hand, 8);
-    assert_eq!((claims.jobs.len(), claims.kept.len()), (2, 1));
+    assert_eq!((claims.jobs.len(), claims.kept.len(), claims.blocked.len()), (2, 0, 1));
+    world.limit(Limit { rate: Rate::new(100, Span::from_secs(1)), ..per_tenant(6) });
+    let claims = world.prefetch(hand, 8);
+    assert_eq!((claims.jobs.len(), claims.kept.len()), (0, 1));
     assert_eq!((claims.passed_over, claims.blocked), (vec![], vec![]));
-    assert_eq!(world.prefetch(hand, 8).jobs.len(), 0);
-    assert_eq!(world.grab(hand, 8).jobs.len(), 3);
-    let claims = world.prefetch(hand, 8);
-    assert_eq!((claims.jobs.len(), claims.kept.len(), claims.blocked.len()), (0, 0, 1));
+    assert_eq!(world.grab(hand, 8).jobs.len(), 1);
     world.check_gates();
 }
 

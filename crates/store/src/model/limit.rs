@@ -109,7 +109,7 @@ impl Tables {
     ) -> Option<Stop> {
         let states: Vec<Gate> = gates.iter().map(|gate| self.state(gate)).collect();
         let shut = admit(&states, 1, now).shut.map(|(_, shut)| shut.into());
-        let is_kept = is_prefetch && !states.iter().all(Gate::has_plenty);
+        let is_kept = is_prefetch && gates.iter().any(|gate| gate.rate.is_some());
         shut.or_else(|| is_kept.then_some(Stop::Kept))
     }
 

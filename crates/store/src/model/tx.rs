@@ -6,6 +6,7 @@ use outlast_core::job::{
 };
 use outlast_core::time::Timestamp;
 
+use crate::apply::fair::Ended;
 use crate::command::{Batch, BatchId, ClassId, ClassKey, EndDetail};
 use crate::event::Event;
 use crate::model::tables::{ActiveRow, Row, Seq, Tables};
@@ -113,7 +114,9 @@ impl<'a> Tx<'a> {
         })?;
         if let (Some(_), Some(attempt)) = (moved.outcome, &before.in_flight) {
             self.freed |= self.tables.release(&attempt.gates);
-            self.tables.shares.ended(number(seq), now);
+            let has_started = moved.outcome != Some(Outcome::Undelivered);
+            let ran = before.began().filter(|_| has_started).map(|began| now.since(began));
+            self.tables.shares.ended(Ended { seq: number(seq), ran }, now);
         }
         let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
         let moved = Moved { ran, ..moved };

@@ -17,7 +17,7 @@ use outlast_store::command::ClassId;
 
 use super::{Given, Planned, Room};
 use crate::engine::asked::Merit;
-use crate::engine::classes::{Class, Classes};
+use crate::engine::classes::{Class, Classes, Prefetch};
 use crate::engine::profile::Profile;
 use crate::engine::sessions::{Session, Sessions};
 
@@ -58,6 +58,8 @@ struct FreeCrew<'a> {
     suits: Merit,
     /// The first crew that it has classes in common with, also by way of others.
     domain: usize,
+    /// How many jobs one member gets at most.
+    most: u32,
     /// How many of the jobs are left.
     left: u64,
     /// How many of them each member gets, if all get as many.
@@ -134,7 +136,7 @@ impl<'a> FreeCrews<'a> {
                 let share = if round == 0 { crew.share } else { u64::MAX };
                 let most = share.min(crew.left).min(*pot);
                 let Some(member) = crew.members.get_mut(*place) else { continue };
-                let room = member.room.min(CLAIM_MAX).saturating_sub(member.gets);
+                let room = member.room.min(crew.most).saturating_sub(member.gets);
                 let gets = room.min(u32::try_from(most).unwrap_or(u32::MAX));
                 member.gets += gets;
                 crew.left -= u64::from(gets);
@@ -230,19 +232,21 @@ impl<'a> FreeCrew<'a> {
         let Some(session) = self.members.first().map(|member| member.session) else { return };
         let room: u64 = self.members.iter().map(|member| u64::from(member.room)).sum();
         let found = classes.claimable_in(&session.profile.queues, session.next_class());
-        let found = found.filter(|(_, class)| {
-            !class.key.isolated && (fills == Room::Slots || class.may_prefetch())
-        });
         let mut ready = 0_u64;
-        for (id, class) in found {
+        for (id, class) in found.filter(|(_, class)| !class.key.isolated) {
             if self.classes.len() >= CLASSES_MIN && ready >= room {
-                // What is fetched ahead moves nothing on, or it could skip the same classes each time.
-                if fills == Room::Slots {
-                    session.set_next_class(id);
-                }
+                session.set_next_class(id);
                 return;
             }
             if let Some(merit) = session.merit(id, &class.asked()) {
+                if fills == Room::Ahead && class.prefetch == Prefetch::Never {
+                    // No slot would become free for these jobs.
+                    self.classes.clear();
+                    return;
+                }
+                if fills == Room::Ahead && class.prefetch.most() == 0 {
+                    continue;
+                }
                 ready = ready.saturating_add(class.ready.wanted());
                 self.classes.push((id, class, (!session.avoided.contains_key(&id), merit)));
             }
@@ -256,9 +260,10 @@ impl<'a> FreeCrew<'a> {
             let avoided = session.avoided.get(id);
             !avoided.is_some_and(|it| it.waits && class.ready.may_be(it.jobs))
         });
-        // Claims that limits do not concern cost less.
-        if fills == Room::Ahead && self.classes.iter().any(|(_, class, _)| !class.is_limited) {
-            self.classes.retain(|(_, class, _)| !class.is_limited);
+        self.most = CLAIM_MAX;
+        if fills == Room::Ahead {
+            let all = self.classes.iter().map(|(_, class, _)| class.prefetch.most());
+            self.most = all.fold(0, u32::saturating_add).min(CLAIM_MAX);
         }
         self.classes.sort_unstable_by_key(|(id, ..)| *id);
         self.suits = self.classes.iter().map(|(_, _, (_, merit))| *merit).max().unwrap_or_default();

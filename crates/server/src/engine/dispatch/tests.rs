@@ -10,7 +10,7 @@ use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::apply::limit::Limits;
 use outlast_store::command::{ClassKey, Route, WorkerRole};
 use outlast_store::queue::QueueRecord;
-use outlast_store::reply::Claims;
+use outlast_store::reply::{Blocked, Claims};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -179,6 +179,11 @@ fn jobs_asked_for_and_not_answered_yet_take_room() {
     check(known(vec![asked], "default", true, 5), &[]);
 }
 
+pub(crate) fn claim(classes: &[ClassId], max: u32, is_prefetch: bool) -> Planned {
+    let (worker, session, alone, tokens) = (worker(1), 1, false, 0);
+    Planned { worker, session, classes: classes.into(), max, alone, is_prefetch, tokens }
+}
+
 fn passed_over(class: ClassId) -> Claims {
     Claims { passed_over: vec![class], ..Claims::default() }
 }
@@ -189,46 +194,85 @@ fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
     let key = classes.get(ClassId(1)).map(|class| class.key.clone()).unwrap();
     classes.learn(ClassId(2), &ClassKey { job_type: "other".into(), ..key }, BootTime(0));
     classes.add_ready(ClassId(2), 5, BootTime(0));
-    let both = [ClassId(1), ClassId(2)];
-    classes.claimed(&both, &[ClassId(1)], 5, &passed_over(ClassId(2)));
+    let both = claim(&[ClassId(1), ClassId(2)], 5, false);
+    classes.claimed(&both, &[ClassId(1)], &passed_over(ClassId(2)));
     assert!(!classes.is_claimable(ClassId(1)) && classes.is_claimable(ClassId(2)));
     // The claim got nothing at all: it is repeated after a moment, not at once.
-    classes.claimed(&both, &[], 5, &passed_over(ClassId(2)));
+    classes.claimed(&both, &[], &passed_over(ClassId(2)));
     assert!(!classes.has_claimable());
 }
 
-/// Prefetched jobs hold slots of their limits while they wait behind others: the store takes few.
+fn limited(concurrency: Option<u32>, rate: Option<Rate>) -> Limits {
+    let (name, scope) = (LimitName::new("all").unwrap(), Scope::Queue("default".into()));
+    [Limit { name, scope, concurrency, rate }].into_iter().collect()
+}
+
+/// A session with all slots busy, which takes jobs ahead of these.
+fn with_prefetch(prefetch: u32) -> Session {
+    let mut session = session(1, 2, 2);
+    session.prefetch = prefetch;
+    session
+}
+
+/// A claim that got few jobs of a limited class once ended prefetch of it for a second.
 #[test]
-fn jobs_of_a_limit_are_prefetched_as_long_as_it_has_room_and_those_of_a_rate_never() {
-    let mut prefetching = session(1, 2, 0);
-    prefetching.prefetch = 10;
-    prefetching.pending = 2;
-    let (mut sessions, mut classes) = known(vec![prefetching], "default", false, 100);
-    let limit = |concurrency, rate| -> Limits {
-        let limit = Limit {
-            name: LimitName::new("all").unwrap(),
-            scope: Scope::Queue("default".into()),
-            concurrency,
-            rate,
-        };
-        [limit].into_iter().collect()
+fn after_a_short_claim_ahead_of_free_slots_the_next_one_waits_for_the_limit_and_asks_for_less() {
+    let (sessions, mut classes) = known(vec![with_prefetch(100)], "default", false, 1_000);
+    classes.set_limits(limited(Some(50), None));
+    let most = |classes: &Classes| {
+        plan(&sessions, classes)
+            .iter()
+            .map(|claim| (claim.max, claim.is_prefetch))
+            .collect::<Vec<_>>()
     };
-    classes.set_limits(limit(Some(50), None));
-    let planned = plan(&sessions, &classes);
-    assert!(planned[0].is_prefetch, "{planned:?}");
-    // The store has jobs for free slots only.
+    assert_eq!(most(&classes), [(100, true)]);
+    // Others of its jobs may be let start, but only a walk would find them.
     let kept = Claims { kept: vec![ClassId(1)], ..Claims::default() };
-    classes.claimed(&[ClassId(1)], &[ClassId(1)], 10, &kept);
-    assert_eq!(plan(&sessions, &classes), []);
-    sessions.iter_mut().for_each(|session| session.pending = 0);
+    classes.claimed(&claim(&[ClassId(1)], 100, true), &[ClassId(1); 20], &kept);
+    assert_eq!(most(&classes), []);
+    assert!(classes.is_claimable(ClassId(1)), "a free slot gets them");
+    classes.unblock();
+    assert_eq!(most(&classes), [(40, true)]);
+    classes.claimed(&claim(&[ClassId(1)], 40, true), &[ClassId(1); 40], &Claims::default());
+    assert_eq!(most(&classes), [(80, true)]);
+    classes.claimed(&claim(&[ClassId(1)], 80, true), &[], &kept);
+    classes.unblock();
+    assert_eq!(most(&classes), [(8, true)]);
+}
+
+/// Workers took jobs without a limit ahead, so that no slot was ever free for the others, however
+/// urgent these were.
+#[test]
+fn limited_jobs_are_not_kept_from_the_slots_by_short_jobs_without_a_limit() {
+    let (sessions, mut classes) = known(vec![with_prefetch(100)], "other", false, 0);
+    let key = classes.get(ClassId(1)).unwrap().key.clone();
+    for (id, queue) in [(ClassId(2), "default"), (ClassId(3), "free")] {
+        classes.learn(id, &ClassKey { queue: queue.into(), ..key.clone() }, BootTime(0));
+        classes.add_ready(id, 1_000, BootTime(0));
+    }
+    let mut sessions = sessions;
+    let session = sessions.get_mut(worker(1)).unwrap();
+    let queues = vec!["*".into()];
+    session.profile = Arc::new(Profile { queues, ..Profile::clone(&session.profile) });
+    classes.set_limits(limited(Some(50), None));
     let planned = plan(&sessions, &classes);
-    assert!(!planned[0].is_prefetch, "a free slot gets them: {planned:?}");
-    sessions.iter_mut().for_each(|session| session.pending = 2);
-    // The backlog was read.
-    classes.set_limits(limit(Some(50), None));
-    assert_eq!(plan(&sessions, &classes).len(), 1);
-    classes.set_limits(limit(None, Rate::new(1_000, Span::from_secs(1))));
+    assert_eq!(*planned[0].classes, [ClassId(2), ClassId(3)]);
+    // A rate counts starts: its jobs are for free slots, so slots must become free.
+    classes.set_limits(limited(None, Rate::new(1_000, Span::from_secs(1))));
     assert_eq!(plan(&sessions, &classes), []);
+    sessions.get_mut(worker(1)).unwrap().slots = 3;
+    let planned = plan(&sessions, &classes);
+    assert_eq!((planned.len(), planned[0].max, planned[0].is_prefetch), (1, 1, false));
+    assert_eq!(*planned[0].classes, [ClassId(2), ClassId(3)]);
+    let until = Some(Timestamp(1));
+    let blocked = vec![Blocked { class: ClassId(2), until }];
+    classes.claimed(
+        &planned[0],
+        &[],
+        &Claims { blocked, passed_over: vec![ClassId(3)], ..Claims::default() },
+    );
+    let planned = plan(&sessions, &classes);
+    assert!(planned.iter().all(|claim| *claim.classes == [ClassId(3)]), "{planned:?}");
 }
 
 fn in_zone(zone: &str, mut session: Session) -> Session {

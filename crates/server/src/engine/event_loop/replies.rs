@@ -226,7 +226,7 @@ impl EventLoop {
     }
 
     fn deliver(&mut self, reply: Reply, planned: &Planned) {
-        let Planned { worker, session: number, ref classes, max: asked, tokens, .. } = *planned;
+        let Planned { worker, session: number, ref classes, tokens, .. } = *planned;
         planned.end(&mut self.sessions);
         let claims = match reply {
             Reply::Claimed(Ok(claims)) => claims,
@@ -251,7 +251,7 @@ impl EventLoop {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };
-        self.classes.claimed(classes, &got, asked, &claims);
+        self.classes.claimed(planned, &got, &claims);
         self.wait_for_rates(&claims.blocked);
         let Claims { jobs: claimed, passed_over, .. } = claims;
         if got.is_empty() {

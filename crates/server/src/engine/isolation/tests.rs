@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::clock::boot_time;
 use crate::engine::dispatch::plan;
-use crate::engine::dispatch::tests::session;
+use crate::engine::dispatch::tests::{claim, session};
 use crate::engine::estimate::Estimate;
 use crate::engine::sessions::Alone;
 
@@ -142,7 +142,8 @@ fn no_worker_is_kept_free_for_a_job_that_waits_for_a_limit() {
     look(&mut isolation, (&mut sessions, &classes));
     assert_eq!(reserved(&mut sessions), [worker(2)]);
     let blocked = vec![Blocked { class: ALONE, until: None }];
-    classes.claimed(&[ALONE], &[], 1, &Claims { blocked, ..Claims::default() });
+    let planned = claim(&[ALONE], 1, false);
+    classes.claimed(&planned, &[], &Claims { blocked, ..Claims::default() });
     classes.unblock();
     assert!(classes.is_claimable(ALONE), "a worker that is idle by itself may try");
     look(&mut isolation, (&mut sessions, &classes));

@@ -9,6 +9,11 @@ use crate::command::ClassId;
 
 const SECOND: i64 = 1_000;
 
+/// An attempt that ran for so many milliseconds.
+fn after(seq: i64, ran: i64) -> Ended {
+    Ended { seq, ran: Some(Span(u64::try_from(ran).unwrap())) }
+}
+
 /// Jobs of a tenant that wait, in order of their numbers.
 struct Tenant {
     name: &'static str,
@@ -23,8 +28,8 @@ struct Tenant {
 #[derive(Default)]
 struct Server {
     shares: Shares,
-    /// When it is free again, what it runs, and for whom; by slot.
-    busy: Vec<Option<(i64, i64, &'static str)>>,
+    /// When it is free again, what it runs, for how long, and for whom; by slot.
+    busy: Vec<Option<(i64, Ended, &'static str)>>,
 }
 
 /// Tenants, servers and a clock in milliseconds.
@@ -75,8 +80,8 @@ impl World {
         let now = Timestamp(self.now);
         for server in &mut self.servers {
             for slot in &mut server.busy {
-                if let Some((_, seq, name)) = slot.filter(|(until, _, _)| *until <= self.now) {
-                    server.shares.ended(seq, now);
+                if let Some((_, ended, name)) = slot.filter(|(until, _, _)| *until <= self.now) {
+                    server.shares.ended(ended, now);
                     *self.ended.entry(name).or_default() += 1;
                     *slot = None;
                 }
@@ -106,7 +111,8 @@ impl World {
                 let tenant = &mut self.tenants[head.lane];
                 assert_eq!(tenant.waiting.pop_front(), Some(head.seq), "oldest first");
                 server.shares.claimed(&lanes[head.lane], (head.rank, head.seq), now);
-                server.busy[slot] = Some((self.now + tenant.takes, head.seq, tenant.name));
+                let ended = after(head.seq, tenant.takes);
+                server.busy[slot] = Some((self.now + tenant.takes, ended, tenant.name));
             }
         }
     }
@@ -267,7 +273,7 @@ fn ten_thousand_tenants_all_come_round() {
         }
         for head in chosen {
             shares.claimed(&lanes[head.lane], (0, head.seq), now);
-            shares.ended(head.seq, now);
+            shares.ended(after(head.seq, 0), now);
             waiting[seen[head.lane]].pop_front();
         }
         from = (from + 7_919) % 10_000;
@@ -308,9 +314,9 @@ fn batch_that_is_tried_again_is_charged_once() {
     shares.committed(&[], Timestamp(0));
     let pass = |shares: &Shares| shares.states.values().map(|state| state.pass).sum::<i64>();
     assert_eq!(pass(&shares), FIRST_ESTIMATE);
-    shares.ended(0, Timestamp(3 * SECOND));
+    shares.ended(after(0, 3 * SECOND), Timestamp(3 * SECOND));
     assert_eq!(pass(&shares), 3_000_000);
-    shares.ended(0, Timestamp(9 * SECOND));
+    shares.ended(after(0, 9 * SECOND), Timestamp(9 * SECOND));
     assert_eq!(pass(&shares), 3_000_000);
     assert!(shares.charges.is_empty());
 }
@@ -327,11 +333,26 @@ fn attempt_that_ends_in_the_batch_that_takes_the_job_again_keeps_its_charge() {
     shares.committed(&[], Timestamp(0));
     shares.begin_batch();
     shares.claimed(&lanes[0], (0, 0), Timestamp(10 * SECOND));
-    shares.committed(&[0], Timestamp(10 * SECOND));
+    shares.committed(&[after(0, 10 * SECOND)], Timestamp(10 * SECOND));
     assert_eq!(pass(&shares), 2 * FIRST_ESTIMATE);
     shares.begin_batch();
-    shares.committed(&[0], Timestamp(40 * SECOND));
+    shares.committed(&[after(0, 30 * SECOND)], Timestamp(40 * SECOND));
     assert_eq!(pass(&shares), FIRST_ESTIMATE + 30_000_000);
+}
+
+#[test]
+fn attempts_are_charged_for_the_time_that_they_ran_and_not_for_waiting_at_a_worker() {
+    let mut world = World::new(&[]);
+    world.add("a", (1, SECOND), 1);
+    let (lanes, mut shares) = (world.lanes(), Shares::default());
+    let mut pass = |ended: Ended| {
+        shares.claimed(&lanes[0], (0, 0), Timestamp(0));
+        shares.ended(ended, Timestamp(10 * SECOND));
+        shares.states.values().map(|state| state.pass).sum::<i64>()
+    };
+    assert_eq!(pass(Ended { seq: 0, ran: None }), 0, "it was handed back");
+    assert_eq!(pass(after(0, 3)), 3_000);
+    assert_eq!(pass(after(0, 0)), 3_000 + CHARGE_MIN, "or it would always be next");
 }
 
 /// After a day behind a limit, a share took all slots for as long.
@@ -349,7 +370,7 @@ fn share_that_a_limit_held_up_catches_up_by_minutes_at_most() {
         let now = hour * 3_600 * SECOND;
         both(&mut shares, now);
         shares.claimed(&lanes[0], (0, 100 + hour), Timestamp(now));
-        shares.ended(100 + hour, Timestamp(now + 3_000 * SECOND));
+        shares.ended(after(100 + hour, 3_000 * SECOND), Timestamp(now + 3_000 * SECOND));
     }
     let now = 24 * 3_600 * SECOND;
     both(&mut shares, now);

@@ -123,5 +123,5 @@ fn random_sequences_do_what_the_model_does() {
 #[test]
 fn random_claims_that_look_less_far_take_only_what_may_start() {
     let harness = Files::with_reach(Reach::SHORT);
-    (4..=12).for_each(|seed| conformance::random::check_seed_of_short_looks(&harness, seed, 16));
+    (4..=6).for_each(|seed| conformance::random::check_seed_of_short_looks(&harness, seed, 16));
 }

@@ -34,6 +34,8 @@ const SHUT_FOR: Span = Span(1_000);
 const RECENT_MAX: usize = 64;
 /// Of how many of these a claim reads the first jobs.
 const RECENT_READ: usize = 16;
+/// How many jobs of each it reads beyond twice its share.
+const SPARE: usize = 8;
 /// How many lanes of a class in which a slot has become free are remembered.
 const FREED_MAX: usize = 256;
 /// Of so many claims, one walks through the lanes of a class of which the first jobs are not enough.
@@ -266,6 +268,8 @@ impl LaneCache {
                     shut.for_each(|gate| self.waits_for(gate, of));
                 }
                 None if chosen.is_all && !gave.contains(&nth) => self.is_empty(lane),
+                // It is among those that gave jobs lately.
+                None if gave.contains(&nth) => drop(self.tried.insert(of)),
                 // The next claim may be luckier, or has a free slot.
                 Some(Stop::Busy | Stop::Kept) | None => {}
             }
@@ -339,19 +343,21 @@ impl LaneCache {
         let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
             return Vec::new();
         };
-        let each = heads_of_each(RECENT_READ, wanted);
         let freed = self.freed(class, wanted, terms);
         let known: HashSet<i64> = freed.iter().copied().collect();
         let open = recent.lanes.iter().filter(|number| {
             let lane = self.get(class, **number);
             lane.is_some_and(|lane| !self.is_shut(&lane.gates, terms)) && !known.contains(number)
         });
-        let all = freed.iter().chain(open.take(RECENT_READ));
-        let worth = |number: &i64| {
-            let lane = self.get(class, *number);
+        let all: Vec<i64> = freed.iter().chain(open.take(RECENT_READ)).copied().collect();
+        // Jobs of all these take turns, so that few of each start: all of them would be thousands.
+        let share = wanted.saturating_mul(2).checked_div(all.len()).unwrap_or(wanted);
+        let each = wanted.min(share.saturating_add(SPARE));
+        let worth = |number: i64| {
+            let lane = self.get(class, number);
             lane.map_or(each, |lane| lane.heads_worth_reading(each))
         };
-        all.map(|number| (*number, worth(number))).collect()
+        all.into_iter().map(|number| (number, worth(number))).collect()
     }
 
     /// Returns the lane behind which a walk through a class begins: where the last one has ended, so

@@ -167,6 +167,26 @@ fn lane_that_waits_for_a_gate_comes_first_when_another_one_leaves_it() {
     assert_eq!(cache.freed(CLASS, 1, terms(&none)), [99, 2, 9, 8, 7, 6, 5, 4]);
 }
 
+/// A claim of 512 jobs once read as many of each lane in which an attempt had ended: 30,000 of 60.
+#[test]
+fn claim_of_many_jobs_reads_its_share_of_each_lane() {
+    let limits = per_tenant(1_000_000);
+    let (mut cache, none, key) = (cache(&limits, 100), GateChanges::default(), class(true));
+    let lanes: Vec<Lane> = (1..=30).map(|number| lane(&limits, number)).collect();
+    lanes.iter().for_each(|lane| cache.committed(ended(lane).freed_slots()));
+    let heads = (0..30).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
+    let gave = Chosen { heads, stops: vec![None; 30], ..Chosen::default() };
+    let nothing = Chosen { stops: vec![None; 30], ..Chosen::default() };
+    let recent = |cache: &LaneCache| cache.plan([(CLASS, &key)], 512, 1, terms(&none)).recent;
+    cache.note(&lanes, &nothing, NOW, FoundBy::Walk);
+    let read = recent(&cache);
+    assert_eq!((read.len(), read[0].2), (30, 2 * 512 / 30 + 8));
+    cache.note(&lanes, &gave, NOW, FoundBy::First);
+    cache.committed(FreedSlots::default());
+    let read = recent(&cache);
+    assert_eq!((read.len(), read[0].2), (16, 2 * 512 / 16 + 8), "they are not read twice");
+}
+
 #[test]
 fn lane_in_which_another_server_was_busy_is_tried_again() {
     let limits = per_tenant(1);

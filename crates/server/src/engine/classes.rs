@@ -17,14 +17,29 @@ use outlast_store::reply::Claims;
 
 use crate::clock::boot_time;
 use crate::engine::asked::{self, Asked};
-use crate::engine::dispatch::Planned;
 use crate::engine::estimate::Estimate;
 
-pub(crate) use prefetch::Prefetch;
+use prefetch::Prefetch;
 
 /// How long no worker is kept free for jobs that a limit held back: it would do nothing meanwhile,
 /// and the limit may stay shut.
 const NOT_RESERVED: Span = Span::from_secs(60);
+
+/// What a claim asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClaimOf<'a> {
+    pub(crate) classes: &'a [ClassId],
+    /// So many jobs.
+    pub(crate) max: u32,
+    /// Whether they are for workers without a free slot.
+    pub(crate) is_prefetch: bool,
+}
+
+impl ClaimOf<'_> {
+    fn is_short(self, got: &[ClassId]) -> bool {
+        got.len() < usize::try_from(self.max).unwrap_or(usize::MAX)
+    }
+}
 
 /// A class and the estimate of its claimable jobs.
 #[derive(Debug)]
@@ -219,6 +234,7 @@ impl Classes {
                 class.is_limited = limits.may_apply(&class.key);
                 class.prefetch = Prefetch::of(&limits, &class.key);
             }
+            class.prefetch.may_start();
             if differ {
                 class.by_queue = asked::by_queue(&class.key.queue, &limits);
             }
@@ -242,6 +258,7 @@ impl Classes {
     pub(crate) fn unblock_one(&mut self, id: ClassId) {
         let Some(class) = self.by_id.get_mut(&id) else { return };
         class.opens = None;
+        class.prefetch.may_start();
         let ready = class.ready;
         self.blocked.remove(&id);
         self.set_ready(id, ready);
@@ -294,6 +311,9 @@ impl Classes {
     pub(crate) fn add_ready(&mut self, id: ClassId, count: u64, now: BootTime) -> bool {
         let Some(class) = self.by_id.get_mut(&id) else { return false };
         class.used = now;
+        if class.ready == Estimate::None {
+            class.prefetch.may_start();
+        }
         let ready = class.ready.more(count);
         // The new ones may pass other gates.
         self.blocked.remove(&id);
@@ -304,18 +324,11 @@ impl Classes {
     /// Corrects the estimates after a claim that got one job of each class in `got`. A short claim
     /// proves nothing about classes whose jobs it passed over: while the claim gets some jobs, it is
     /// repeated at once. Those whose jobs wait for a limit are left out until one opens.
-    pub(crate) fn claimed(
-        &mut self,
-        planned: &Planned,
-        got: &[ClassId],
-        Claims { passed_over, blocked, kept, .. }: &Claims,
-    ) {
-        let (ids, is_short) = (&planned.classes, got.len() < planned.max as usize);
-        if planned.is_prefetch {
-            self.prefetched(ids, got, is_short);
-        }
-        if is_short {
-            for id in ids.iter() {
+    pub(crate) fn claimed(&mut self, claim: ClaimOf<'_>, got: &[ClassId], claims: &Claims) {
+        self.note_prefetch(claim, got, claims);
+        let Claims { passed_over, blocked, kept, .. } = claims;
+        if claim.is_short(got) {
+            for id in claim.classes {
                 if kept.contains(id) {
                     let count = got.iter().filter(|got| *got == id).count();
                     let took = |class: &Class| class.ready.took(u64::try_from(count).unwrap_or(0));
@@ -344,15 +357,21 @@ impl Classes {
         }
     }
 
-    /// A claim ahead of free slots got one job of each class in `got`.
-    fn prefetched(&mut self, ids: &[ClassId], got: &[ClassId], is_short: bool) {
-        for id in ids {
-            let Some(class) = self.by_id.get_mut(id) else { continue };
-            if is_short && class.is_limited {
-                let count = got.iter().filter(|got| *got == id).count();
-                class.prefetch.ended_short(u32::try_from(count).unwrap_or(u32::MAX));
-            } else {
+    /// Notes what a claim means for the next ones ahead of free slots.
+    fn note_prefetch(&mut self, claim: ClaimOf<'_>, got: &[ClassId], claims: &Claims) {
+        for id in claim.classes {
+            let Some(class) = self.by_id.get_mut(id).filter(|class| class.is_limited) else {
+                continue;
+            };
+            let count = got.iter().filter(|got| *got == id).count();
+            let is_stopped =
+                || claims.kept.contains(id) || claims.blocked.iter().any(|by| by.class == *id);
+            if !claim.is_prefetch {
+                class.prefetch.slots_filled(count > 0);
+            } else if !claim.is_short(got) {
                 class.prefetch.ended_full();
+            } else if is_stopped() {
+                class.prefetch.ended_short(u32::try_from(count).unwrap_or(u32::MAX));
             }
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
 
-use crate::engine::classes::{Class, Classes};
+use crate::engine::classes::{ClaimOf, Class, Classes};
 use crate::engine::sessions::{Alone, Session, Sessions};
 
 use crews::FreeCrews;
@@ -38,6 +38,11 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
+    /// Returns what it asks for.
+    pub(crate) fn asks(&self) -> ClaimOf<'_> {
+        ClaimOf { classes: &self.classes, max: self.max, is_prefetch: self.is_prefetch }
+    }
+
     /// Counts the jobs as on their way to the session.
     pub(crate) fn begin(&self, sessions: &mut Sessions) {
         if let Some(session) = sessions.current(self.worker, self.session) {

@@ -30,6 +30,8 @@ const APART: Span = Span(500);
 /// A short lease allows less: this part of it. What must not overlap ends a second before a
 /// native worker's lease does, and the first heartbeat after a freeze is to be answered by then.
 const APART_OF_LEASE: u64 = 60;
+/// A worker that attaches waits for it.
+const APART_OF_ATTACHES: Span = Span(100);
 /// Most commands that are found to wait for a locked row in one go: those that were not tried
 /// wait for the next batch.
 const LOCKED_MAX: usize = 8;
@@ -53,8 +55,8 @@ pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
     while !gathered.is_empty() || beats.recv_many(&mut gathered, BATCH_MAX).await > 0 {
-        // The first goes at once; under load, more arrive while they wait.
-        if let Some(began) = began {
+        // The first goes at once, and so does a full batch; under load, more arrive while they wait.
+        if let Some(began) = began.filter(|_| gathered.len() < BATCH_MAX) {
             tokio::time::sleep_until(began + millis(apart(&gathered))).await;
             let room = BATCH_MAX.saturating_sub(gathered.len());
             for _ in 0..room {
@@ -89,13 +91,14 @@ const fn worker_of(command: &Command) -> Option<WorkerId> {
     }
 }
 
-/// Returns how far apart batches begin that renew these leases.
+/// Returns how far apart batches begin that do this.
 fn apart(beats: &[Beat]) -> Span {
-    let leases = beats.iter().filter_map(|(command, _)| match command {
+    let most = beats.iter().filter_map(|(command, _)| match command {
         Command::Renew(renew) => Some(Span(renew.lease.0 / APART_OF_LEASE)),
+        Command::Attach(_) => Some(APART_OF_ATTACHES),
         _ => None,
     });
-    leases.fold(APART, Span::min)
+    most.fold(APART, Span::min)
 }
 
 struct Heartbeats {

@@ -57,13 +57,19 @@ pub(crate) struct Session {
 #[derive(Debug, Default)]
 struct Fits {
     known: Mutex<HashMap<ClassId, Option<Merit>>>,
-    /// From which class on the next plan looks, if there are many.
+    /// From which class on the next plan looks for jobs for free slots, if there are many.
     next: AtomicI64,
+    /// As `next`, for jobs ahead of free slots. One turn for both could skip classes each time.
+    next_ahead: AtomicI64,
 }
 
 impl Fits {
     fn lock(&self) -> MutexGuard<'_, HashMap<ClassId, Option<Merit>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    const fn turn(&self, is_ahead: bool) -> &AtomicI64 {
+        if is_ahead { &self.next_ahead } else { &self.next }
     }
 }
 
@@ -197,13 +203,14 @@ impl Session {
         *fits.entry(id).or_insert_with(judge)
     }
 
-    /// Returns from which class on a plan looks for jobs for workers of its profile.
-    pub(crate) fn next_class(&self) -> ClassId {
-        ClassId(self.fits.next.load(Ordering::Relaxed))
+    /// Returns from which class on a plan looks for jobs for workers of its profile, for their slots
+    /// or ahead of these.
+    pub(crate) fn next_class(&self, is_ahead: bool) -> ClassId {
+        ClassId(self.fits.turn(is_ahead).load(Ordering::Relaxed))
     }
 
-    pub(crate) fn set_next_class(&self, id: ClassId) {
-        self.fits.next.store(id.0, Ordering::Relaxed);
+    pub(crate) fn set_next_class(&self, is_ahead: bool, id: ClassId) {
+        self.fits.turn(is_ahead).store(id.0, Ordering::Relaxed);
     }
 
     /// Delivers a claimed job, which it holds from now on.

@@ -14,7 +14,7 @@ pub struct GateChanges {
     /// Those that count an attempt less.
     released: BTreeSet<GateId>,
     /// The lanes of the jobs of which these attempts were, with the gates that counted these.
-    left: BTreeMap<(ClassId, i64), Vec<GateId>>,
+    left: BTreeMap<(ClassId, i64), BTreeSet<GateId>>,
 }
 
 /// Where slots are free that a batch has not given to others.
@@ -41,7 +41,7 @@ impl GateChanges {
             self.released.insert(*gate);
         }
         if !gates.is_empty() {
-            self.left.entry(lane).or_default().extend_from_slice(gates);
+            self.left.entry(lane).or_default().extend(gates);
         }
     }
 

@@ -86,18 +86,18 @@ fn class_whose_jobs_wait_for_a_limit_is_left_out_until_a_slot_is_free_or_more_jo
     let id = ClassId(1);
     classes.learn(id, &key("t"), BootTime(0));
     classes.add_ready(id, 5, BootTime(0));
-    classes.claimed(&claim(&[id], 5, false), &[id], &blocked(id));
+    classes.claimed(claim(&[id], 5, false), &[id], &blocked(id));
     assert!(!classes.has_claimable());
     assert_eq!(classes.get(id).map(|class| class.ready), Some(Estimate::Exactly(5)));
     classes.unblock();
     assert!(classes.is_claimable(id));
-    classes.claimed(&claim(&[id], 5, false), &[], &blocked(id));
+    classes.claimed(claim(&[id], 5, false), &[], &blocked(id));
     classes.add_ready(id, 1, BootTime(1));
     assert!(classes.is_claimable(id), "the new one may pass another gate");
-    classes.claimed(&claim(&[id], 5, false), &[], &blocked(id));
+    classes.claimed(claim(&[id], 5, false), &[], &blocked(id));
     classes.unblock_one(id);
     assert!(classes.is_claimable(id));
-    classes.claimed(&claim(&[id], 5, false), &[], &Claims::default());
+    classes.claimed(claim(&[id], 5, false), &[], &Claims::default());
     classes.unblock();
     assert!(!classes.is_claimable(id), "nothing is left of a class that a claim found empty");
 }
@@ -110,7 +110,7 @@ fn class_with_shut_jobs_and_others_behind_those_that_were_looked_at_stays_claima
     classes.learn(id, &key("t"), BootTime(0));
     classes.add_ready(id, 500, BootTime(0));
     let claims = Claims { passed_over: vec![id], ..blocked(id) };
-    classes.claimed(&claim(&[id], 64, false), &[id; 25], &claims);
+    classes.claimed(claim(&[id], 64, false), &[id; 25], &claims);
     assert!(classes.is_claimable(id));
 }
 

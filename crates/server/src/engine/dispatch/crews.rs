@@ -17,7 +17,7 @@ use outlast_store::command::ClassId;
 
 use super::{Given, Planned, Room};
 use crate::engine::asked::Merit;
-use crate::engine::classes::{Class, Classes, Prefetch};
+use crate::engine::classes::{Class, Classes};
 use crate::engine::profile::Profile;
 use crate::engine::sessions::{Session, Sessions};
 
@@ -231,20 +231,21 @@ impl<'a> FreeCrew<'a> {
     fn find_classes(&mut self, classes: &'a Classes, fills: Room) {
         let Some(session) = self.members.first().map(|member| member.session) else { return };
         let room: u64 = self.members.iter().map(|member| u64::from(member.room)).sum();
-        let found = classes.claimable_in(&session.profile.queues, session.next_class());
+        let is_ahead = fills == Room::Ahead;
+        let found = classes.claimable_in(&session.profile.queues, session.next_class(is_ahead));
         let mut ready = 0_u64;
         for (id, class) in found.filter(|(_, class)| !class.key.isolated) {
             if self.classes.len() >= CLASSES_MIN && ready >= room {
-                session.set_next_class(id);
+                session.set_next_class(is_ahead, id);
                 return;
             }
             if let Some(merit) = session.merit(id, &class.asked()) {
-                if fills == Room::Ahead && class.prefetch == Prefetch::Never {
+                if is_ahead && class.prefetch.stops_others() {
                     // No slot would become free for these jobs.
                     self.classes.clear();
                     return;
                 }
-                if fills == Room::Ahead && class.prefetch.most() == 0 {
+                if is_ahead && class.prefetch.most() == 0 {
                     continue;
                 }
                 ready = ready.saturating_add(class.ready.wanted());

@@ -179,9 +179,8 @@ fn jobs_asked_for_and_not_answered_yet_take_room() {
     check(known(vec![asked], "default", true, 5), &[]);
 }
 
-pub(crate) fn claim(classes: &[ClassId], max: u32, is_prefetch: bool) -> Planned {
-    let (worker, session, alone, tokens) = (worker(1), 1, false, 0);
-    Planned { worker, session, classes: classes.into(), max, alone, is_prefetch, tokens }
+pub(crate) const fn claim(classes: &[ClassId], max: u32, is_prefetch: bool) -> ClaimOf<'_> {
+    ClaimOf { classes, max, is_prefetch }
 }
 
 fn passed_over(class: ClassId) -> Claims {
@@ -195,10 +194,10 @@ fn short_claim_proves_nothing_about_a_class_of_which_it_met_locked_jobs_only() {
     classes.learn(ClassId(2), &ClassKey { job_type: "other".into(), ..key }, BootTime(0));
     classes.add_ready(ClassId(2), 5, BootTime(0));
     let both = claim(&[ClassId(1), ClassId(2)], 5, false);
-    classes.claimed(&both, &[ClassId(1)], &passed_over(ClassId(2)));
+    classes.claimed(both, &[ClassId(1)], &passed_over(ClassId(2)));
     assert!(!classes.is_claimable(ClassId(1)) && classes.is_claimable(ClassId(2)));
     // The claim got nothing at all: it is repeated after a moment, not at once.
-    classes.claimed(&both, &[], &passed_over(ClassId(2)));
+    classes.claimed(both, &[], &passed_over(ClassId(2)));
     assert!(!classes.has_claimable());
 }
 
@@ -228,14 +227,14 @@ fn after_a_short_claim_ahead_of_free_slots_the_next_one_waits_for_the_limit_and_
     assert_eq!(most(&classes), [(100, true)]);
     // Others of its jobs may be let start, but only a walk would find them.
     let kept = Claims { kept: vec![ClassId(1)], ..Claims::default() };
-    classes.claimed(&claim(&[ClassId(1)], 100, true), &[ClassId(1); 20], &kept);
+    classes.claimed(claim(&[ClassId(1)], 100, true), &[ClassId(1); 20], &kept);
     assert_eq!(most(&classes), []);
     assert!(classes.is_claimable(ClassId(1)), "a free slot gets them");
     classes.unblock();
     assert_eq!(most(&classes), [(40, true)]);
-    classes.claimed(&claim(&[ClassId(1)], 40, true), &[ClassId(1); 40], &Claims::default());
+    classes.claimed(claim(&[ClassId(1)], 40, true), &[ClassId(1); 40], &Claims::default());
     assert_eq!(most(&classes), [(80, true)]);
-    classes.claimed(&claim(&[ClassId(1)], 80, true), &[], &kept);
+    classes.claimed(claim(&[ClassId(1)], 80, true), &[], &kept);
     classes.unblock();
     assert_eq!(most(&classes), [(8, true)]);
 }
@@ -264,10 +263,17 @@ fn limited_jobs_are_not_kept_from_the_slots_by_short_jobs_without_a_limit() {
     let planned = plan(&sessions, &classes);
     assert_eq!((planned.len(), planned[0].max, planned[0].is_prefetch), (1, 1, false));
     assert_eq!(*planned[0].classes, [ClassId(2), ClassId(3)]);
+    // Others went before these, or the rate is shut: no slot waits for them until the next look.
+    classes.claimed(planned[0].asks(), &[ClassId(3)], &Claims::default());
+    sessions.get_mut(worker(1)).unwrap().slots = 2;
+    let ahead = plan(&sessions, &classes);
+    assert_eq!((ahead.len(), &*ahead[0].classes), (1, &[ClassId(3)][..]));
+    classes.set_limits(limited(None, Rate::new(1_000, Span::from_secs(1))));
+    assert_eq!(plan(&sessions, &classes), []);
     let until = Some(Timestamp(1));
     let blocked = vec![Blocked { class: ClassId(2), until }];
     classes.claimed(
-        &planned[0],
+        planned[0].asks(),
         &[],
         &Claims { blocked, passed_over: vec![ClassId(3)], ..Claims::default() },
     );

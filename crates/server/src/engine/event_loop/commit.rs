@@ -198,7 +198,7 @@ impl EventLoop {
                 self.redispatch.claimed(&[], planned.tokens);
                 planned.end(&mut self.sessions);
                 // It is tried again when the backlog is next read.
-                self.classes.claimed(&planned, &[], &Claims::default());
+                self.classes.claimed(planned.asks(), &[], &Claims::default());
             }
             ReplyTo::Isolation(class) => self.not_led(class),
             ReplyTo::Unclaimable(class) => {

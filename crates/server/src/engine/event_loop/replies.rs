@@ -251,7 +251,7 @@ impl EventLoop {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };
-        self.classes.claimed(planned, &got, &claims);
+        self.classes.claimed(planned.asks(), &got, &claims);
         self.wait_for_rates(&claims.blocked);
         let Claims { jobs: claimed, passed_over, .. } = claims;
         if got.is_empty() {

@@ -143,7 +143,7 @@ fn no_worker_is_kept_free_for_a_job_that_waits_for_a_limit() {
     assert_eq!(reserved(&mut sessions), [worker(2)]);
     let blocked = vec![Blocked { class: ALONE, until: None }];
     let planned = claim(&[ALONE], 1, false);
-    classes.claimed(&planned, &[], &Claims { blocked, ..Claims::default() });
+    classes.claimed(planned, &[], &Claims { blocked, ..Claims::default() });
     classes.unblock();
     assert!(classes.is_claimable(ALONE), "a worker that is idle by itself may try");
     look(&mut isolation, (&mut sessions, &classes));

@@ -68,7 +68,7 @@ impl Fits {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    const fn turn(&self, is_ahead: bool) -> &AtomicI64 {
+    const fn next_of(&self, is_ahead: bool) -> &AtomicI64 {
         if is_ahead { &self.next_ahead } else { &self.next }
     }
 }
@@ -206,11 +206,11 @@ impl Session {
     /// Returns from which class on a plan looks for jobs for workers of its profile, for their slots
     /// or ahead of these.
     pub(crate) fn next_class(&self, is_ahead: bool) -> ClassId {
-        ClassId(self.fits.turn(is_ahead).load(Ordering::Relaxed))
+        ClassId(self.fits.next_of(is_ahead).load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_next_class(&self, is_ahead: bool, id: ClassId) {
-        self.fits.turn(is_ahead).store(id.0, Ordering::Relaxed);
+        self.fits.next_of(is_ahead).store(id.0, Ordering::Relaxed);
     }
 
     /// Delivers a claimed job, which it holds from now on.

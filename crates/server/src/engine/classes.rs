@@ -330,8 +330,7 @@ impl Classes {
         if claim.is_short(got) {
             for id in claim.classes {
                 if kept.contains(id) {
-                    let count = got.iter().filter(|got| *got == id).count();
-                    let took = |class: &Class| class.ready.took(u64::try_from(count).unwrap_or(0));
+                    let took = |class: &Class| class.ready.took(u64::from(count_of(*id, got)));
                     let ready = self.by_id.get(id).map_or(Estimate::None, took);
                     self.set_ready(*id, ready);
                     continue;
@@ -363,15 +362,14 @@ impl Classes {
             let Some(class) = self.by_id.get_mut(id).filter(|class| class.is_limited) else {
                 continue;
             };
-            let count = got.iter().filter(|got| *got == id).count();
             let is_stopped =
                 || claims.kept.contains(id) || claims.blocked.iter().any(|by| by.class == *id);
             if !claim.is_prefetch {
-                class.prefetch.slots_filled(count > 0);
+                class.prefetch.slots_filled(got.contains(id));
             } else if !claim.is_short(got) {
                 class.prefetch.ended_full();
             } else if is_stopped() {
-                class.prefetch.ended_short(u32::try_from(count).unwrap_or(u32::MAX));
+                class.prefetch.ended_short(count_of(*id, got));
             }
         }
     }
@@ -409,6 +407,11 @@ impl Classes {
             self.claimable.insert(&class.key, id);
         }
     }
+}
+
+/// Returns how many jobs of a class a claim got.
+fn count_of(id: ClassId, got: &[ClassId]) -> u32 {
+    u32::try_from(got.iter().filter(|got| **got == id).count()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

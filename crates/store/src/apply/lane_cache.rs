@@ -130,12 +130,7 @@ impl LaneCache {
         let behind = gates.iter().flat_map(|gate| self.behind(*gate));
         let all: Vec<(ClassId, i64)> = lanes.into_iter().chain(behind).collect();
         for (class, lane) in all.into_iter().rev() {
-            let freed = self.freed.entry(class);
-            if freed.front() != Some(&lane) {
-                freed.retain(|known| *known != lane);
-                freed.push_front(lane);
-                freed.truncate(FREED_MAX);
-            }
+            put_first(self.freed.entry(class), lane, FREED_MAX);
         }
     }
 
@@ -238,17 +233,12 @@ impl LaneCache {
             let Some(Lane { class, number: Some(number), .. }) = lanes.get(head.lane) else {
                 continue;
             };
-            let recent = self.recent.entry(*class).or_default();
-            if recent.lanes.front() != Some(number) {
-                recent.lanes.retain(|known| known != number);
-                recent.lanes.push_front(*number);
-                recent.lanes.truncate(RECENT_MAX);
-            }
+            put_first(&mut self.recent.entry(*class).or_default().lanes, *number, RECENT_MAX);
         }
         if by == FoundBy::Walk {
             // Also if all were shut: the next one that opens is found without a walk.
             for lane in lanes.iter().filter(|lane| lane.number.is_some()) {
-                self.recent.entry(lane.class).or_default().is_needed = true;
+                self.set_needed(lane.class, true);
             }
         }
         self.note_stops(lanes, chosen);
@@ -395,6 +385,15 @@ impl LaneCache {
         gates.iter().any(|gate| {
             self.shut.get(&gate.id).is_some_and(|until| *until > now) && changes.of(gate.id) >= 0
         })
+    }
+}
+
+/// Puts a lane before the others, of which so many are remembered with it.
+fn put_first(lanes: &mut VecDeque<i64>, lane: i64, most: usize) {
+    if lanes.front() != Some(&lane) {
+        lanes.retain(|known| *known != lane);
+        lanes.push_front(lane);
+        lanes.truncate(most);
     }
 }
 

@@ -47,7 +47,7 @@ impl<H: Harness> World<'_, H> {
         }
     }
 
-    fn recounts_told(&self) -> Vec<Event> {
+    fn recount_events(&self) -> Vec<Event> {
         let names = vec!["limit.recounted".to_owned()];
         let (after, queues, job, worker, limit) = (None, Vec::new(), None, None, 100);
         let query = EventQuery { after, names, queues, job, worker, limit };
@@ -76,7 +76,7 @@ fn count_that_is_right_is_left_alone<H: Harness>(world: &mut World<'_, H>) {
     let gates = world.gates_of_tenant();
     assert_eq!(gates.len(), 1);
     assert_eq!(world.recount([gates, vec![GateId(7)]].concat()), []);
-    assert_eq!(world.recounts_told(), []);
+    assert_eq!(world.recount_events(), []);
     assert_eq!(world.grab_ids(hand, 10), [second]);
 }
 
@@ -166,7 +166,10 @@ fn correction_is_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
     world.miscount(1);
     let gates = world.suspects();
     world.recount(gates);
-    let told = world.recounts_told();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!((&*told[0].evidence, &*told[0].by), ("tenant:a counted 2, and 1 held it", "audit"));
+    let events = world.recount_events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(
+        (&*events[0].evidence, &*events[0].by),
+        ("tenant:a counted 2, and 1 held it", "audit")
+    );
 }

@@ -147,7 +147,7 @@ impl Tx<'_> {
             let stop = self.tables.stop(&lane.gates, claim.is_prefetch, self.now());
             if stop.is_none() && !says(lane.class) {
                 return Err(format!(
-                    "{head:?} of {:?} could start, and no one says so",
+                    "{head:?} of {:?} could start, and the claim does not say so",
                     lane.class
                 ));
             }

@@ -1,7 +1,7 @@
 //! Running a handler on a task of its own: whatever it does, exactly one outcome comes back.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -20,6 +20,16 @@ use crate::outcome::{Outcome, StopReason};
 pub(crate) struct AttemptHandle {
     pub(crate) stop: watch::Sender<Option<StopReason>>,
     pub(crate) abort: AbortHandle,
+    guard: Weak<AttemptGuard>,
+}
+
+impl AttemptHandle {
+    /// Waits no longer for work that goes on despite an order to stop.
+    pub(crate) fn give_up(&self) {
+        if let Some(guard) = self.guard.upgrade() {
+            guard.give_up();
+        }
+    }
 }
 
 /// Starts a handler on its own task.
@@ -29,9 +39,11 @@ pub(crate) fn start<H: Handler>(
     outlet: &Arc<Outlet>,
 ) -> AttemptHandle {
     let (stop, stop_seen) = watch::channel(None);
-    let (attempt, overlap_forbidden) = (delivery.attempt, delivery.overlap_forbidden);
-    let guard = Arc::new(AttemptGuard::new(attempt, overlap_forbidden, handler.ends(), outlet));
+    let attempt = delivery.attempt;
+    let which = (attempt, delivery.overlap_forbidden);
+    let guard = Arc::new(AttemptGuard::new(which, handler.ends(), outlet, stop_seen.clone()));
     let context = AttemptContext::new(attempt, stop_seen, &guard);
+    let weak = Arc::downgrade(&guard);
     let limit = delivery.timeout.filter(|_| !handler.keeps_time());
     let run = Run { guard };
     let handler = Arc::clone(handler);
@@ -43,7 +55,7 @@ pub(crate) fn start<H: Handler>(
             None => run.guard.cut_short(Outcome::timed_out(limit.unwrap_or_default())),
         }
     });
-    AttemptHandle { stop, abort: task.abort_handle() }
+    AttemptHandle { stop, abort: task.abort_handle(), guard: weak }
 }
 
 async fn within<T>(limit: Option<Duration>, work: impl Future<Output = T>) -> Option<T> {

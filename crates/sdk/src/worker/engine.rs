@@ -60,10 +60,8 @@ pub(crate) struct Engine<H> {
     state: Arc<WorkerState>,
     outlet: Arc<Outlet>,
     inbox: Inbox,
-    heartbeat: Heartbeat,
     session: SessionState,
-    stage: Stage,
-    drain: DrainState,
+    lifecycle: Lifecycle,
     work: Work,
     lease: LeaseState,
     faults: FaultState,
@@ -90,14 +88,20 @@ struct Work {
     next_check_at: BootTime,
 }
 
-/// What is known about the lease, beside its end.
-#[derive(Default)]
+/// What renews the lease, and what is known about it beside its end.
 struct LeaseState {
+    heartbeat: Heartbeat,
     /// A beat was asked for because the lease may have passed.
     asked_for_beat: bool,
     /// After a freeze: how long the beat that it held up may take.
     thawed_until: Option<BootTime>,
     last_freeze: Option<Freeze>,
+}
+
+impl LeaseState {
+    const fn new(heartbeat: Heartbeat) -> Self {
+        Self { heartbeat, asked_for_beat: false, thawed_until: None, last_freeze: None }
+    }
 }
 
 /// Faults of the process or its host.
@@ -176,15 +180,28 @@ struct Fault {
 const FAULT_FIRST: Span = Span::from_secs(1);
 const FAULT_MAX: Span = Span::from_secs(30);
 
-/// Timers of a drain.
-#[derive(Debug, Default)]
-struct DrainState {
+/// How far the worker has come, and the timers of its drain.
+#[derive(Debug)]
+struct Lifecycle {
+    stage: Stage,
     grace_over_at: Option<BootTime>,
     say_remaining_at: Option<BootTime>,
     /// Since when nothing runs any more.
     empty_since: Option<BootTime>,
     /// It has lapsed: its attempts are void, but not what they have printed.
     owes_output: bool,
+}
+
+impl Lifecycle {
+    const fn new() -> Self {
+        Self {
+            stage: Stage::Running,
+            grace_over_at: None,
+            say_remaining_at: None,
+            empty_since: None,
+            owes_output: false,
+        }
+    }
 }
 
 /// How the loop ends.
@@ -234,10 +251,8 @@ impl<H: Handler> Engine<H> {
         Ok(Self {
             handler,
             inbox: Inbox { control, events, beaten, heartbeat_gone: false },
-            heartbeat,
             session: SessionState::new(Connection::new(address)),
-            stage: Stage::Running,
-            drain: DrainState::default(),
+            lifecycle: Lifecycle::new(),
             work: Work {
                 in_flight: InFlight::new(Arc::clone(&state)),
                 slots: Slots::new(profile.concurrency),
@@ -245,7 +260,7 @@ impl<H: Handler> Engine<H> {
                 announcements: VecDeque::new(),
                 next_check_at: BootTime::default(),
             },
-            lease: LeaseState::default(),
+            lease: LeaseState::new(heartbeat),
             faults: FaultState { current: None, next_wait: FAULT_FIRST },
             exit: ExitState::default(),
             profile,
@@ -307,7 +322,7 @@ impl<H: Handler> Engine<H> {
         let tick = now.after(Span(interval.0 / 4).clamp(TICK_MIN, TICK_MAX));
         let announcement = self.work.announcements.front().map(|(due, _)| *due);
         let recovery = self.faults.current.as_ref().and_then(|fault| fault.until);
-        [announcement, recovery, self.drain.grace_over_at, self.drain.say_remaining_at]
+        [announcement, recovery, self.lifecycle.grace_over_at, self.lifecycle.say_remaining_at]
             .into_iter()
             .flatten()
             .fold(tick, BootTime::min)
@@ -325,7 +340,7 @@ impl<H: Handler> Engine<H> {
         self.lease.thawed_until = Some(now.after(span(request_deadline(duration(interval)))));
         let until = now.after(span(self.timeouts.stop_window));
         self.lease.last_freeze = Some(Freeze { length: duration(stood), until });
-        self.heartbeat.beat_now();
+        self.lease.heartbeat.beat_now();
     }
 
     fn handle(&mut self, wake: Wake, now: BootTime) {
@@ -362,7 +377,7 @@ impl<H: Handler> Engine<H> {
         let unsure = self.session.connection.session_number().is_some() && !self.trusts_lease(now);
         if unsure && !self.lease.asked_for_beat {
             tracing::warn!("lease may have expired: holding reports until it is renewed");
-            self.heartbeat.beat_now();
+            self.lease.heartbeat.beat_now();
         }
         self.lease.asked_for_beat = unsure;
     }

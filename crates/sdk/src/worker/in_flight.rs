@@ -55,6 +55,8 @@ pub(crate) struct Running {
     pub(crate) overlap_forbidden: bool,
     /// When it is dropped, once it has been ordered to stop.
     pub(crate) drop_at: Option<BootTime>,
+    /// When its end is reported, once the worker leaves, although its work may go on.
+    pub(crate) give_up_at: Option<BootTime>,
     /// The newest it has stored; empty if it has none.
     pub(crate) checkpoint: Bytes,
     /// Digest of the pack that it runs.
@@ -259,6 +261,14 @@ impl Running {
         });
         if is_news {
             self.drop_at = Some(self.drop_at.map_or(drop_at, |at| at.min(drop_at)));
+        }
+    }
+
+    /// The worker leaves: work that goes on although its job was cancelled is waited for until
+    /// `at`.
+    pub(crate) fn give_up_from(&mut self, at: BootTime) {
+        if matches!(self.stop_reason(), Some(StopReason::Cancelled | StopReason::Stale)) {
+            self.give_up_at = Some(self.give_up_at.map_or(at, |before| before.min(at)));
         }
     }
 

@@ -119,6 +119,20 @@ async fn a_job_that_waits_long_behind_others_goes_back() {
 }
 
 #[tokio::test]
+async fn a_job_that_waits_long_behind_one_that_runs_alone_goes_back() {
+    let mut server = Server::start();
+    let gate = Gate::default();
+    let _worker = run(builder(&server).concurrency(2), gate.clone());
+    let (mut stream, _) = server.attach(1).await;
+    let mut alone = job(1);
+    alone.isolated = true;
+    stream.deliver([alone, job(2)]);
+    let (key, end) = stream.accept().await;
+    assert_eq!((number(&key), ending(&end)), (2, Ending::NotStarted));
+    assert_eq!(gate.started(), [1]);
+}
+
+#[tokio::test]
 async fn a_handler_that_does_not_keep_time_is_dropped_at_the_jobs_limit() {
     let mut server = Server::start();
     let _worker = run(builder(&server), Gate::default());

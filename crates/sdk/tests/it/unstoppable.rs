@@ -1,13 +1,14 @@
 //! Work that outlives its handler, and checkpoints that outrun the link.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use outlast_proto::v1::worker_message::Body as Said;
-use outlast_proto::v1::{Ending, Report, report};
+use outlast_proto::v1::{Ending, Report, StopAttempt, order, report};
 use outlast_sdk::{AttemptContext, Delivery, Handler, LEASE_OVER_EXIT_CODE, Outcome};
 use tonic::Status;
 
-use crate::support::{Server, builder, ending, eventually, job, number, run};
+use crate::support::{Server, Stream, builder, ending, eventually, job, key, number, run};
 
 /// Hands the context of job one to another thread, and returns at once.
 #[derive(Clone, Default)]
@@ -56,6 +57,70 @@ async fn where_overlap_is_forbidden_the_end_is_told_when_the_work_has_ended() {
     handler.left.lock().unwrap().clear();
     let (second, end) = stream.accept().await;
     assert_eq!((number(&second), ending(&end), end.tree_empty), (1, Ending::Completed, true));
+}
+
+/// Leaves the context of job one with others, and does not stop.
+#[derive(Clone, Default)]
+struct Deaf {
+    left: Leaver,
+}
+
+impl Handler for Deaf {
+    async fn run(&self, delivery: Delivery, context: AttemptContext) -> Outcome {
+        let is_first = delivery.attempt.job.0.as_bytes()[0] == 1;
+        let outcome = self.left.run(delivery, context).await;
+        if is_first { std::future::pending().await } else { outcome }
+    }
+}
+
+impl Deaf {
+    fn with_first<T>(&self, look: impl Fn(&AttemptContext) -> T) -> Option<T> {
+        self.left.left.lock().unwrap().first().map(look)
+    }
+
+    /// Job one is cancelled, and its handler was dropped.
+    async fn cancelled(&self, stream: &mut Stream) {
+        stream.deliver([job(1)]);
+        eventually("it runs", || self.with_first(|_| ()).is_some()).await;
+        let stop = StopAttempt { attempt: Some(key(1, 1)), why: "cancelled".into() };
+        stream.order(order::What::Stop(stop));
+        eventually("it is over", || self.with_first(AttemptContext::is_over) == Some(true)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_attempt_has_ended_when_its_work_has() {
+    let mut server = Server::start();
+    let handler = Deaf::default();
+    let stops_fast = builder(&server).stop_window(Duration::from_millis(50));
+    let _worker = run(stops_fast, handler.clone());
+    let (mut stream, _) = server.attach(1).await;
+    handler.cancelled(&mut stream).await;
+    // What is reported before it cannot be its end: another job ends first.
+    stream.deliver([job(2)]);
+    let (first, _) = stream.accept().await;
+    assert_eq!(number(&first), 2);
+    handler.left.left.lock().unwrap().clear();
+    let (second, end) = stream.accept().await;
+    assert_eq!((number(&second), ending(&end), end.tree_empty), (1, Ending::Interrupted, true));
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_for_ever_for_work_of_a_cancelled_attempt() {
+    let mut server = Server::start();
+    let handler = Deaf::default();
+    let stops_fast = builder(&server)
+        .stop_window(Duration::from_millis(50))
+        .shutdown_timeout(Duration::from_millis(50));
+    let worker = run(stops_fast, handler.clone());
+    let (mut stream, _) = server.attach(1).await;
+    handler.cancelled(&mut stream).await;
+    worker.control.terminate();
+    let (only, end) = stream.accept().await;
+    assert_eq!((number(&only), ending(&end), end.tree_empty), (1, Ending::Interrupted, false));
+    drop(stream);
+    worker.result().await.unwrap();
+    assert_eq!(handler.with_first(AttemptContext::is_over), Some(true), "its work goes on");
 }
 
 #[tokio::test]

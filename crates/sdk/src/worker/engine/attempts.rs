@@ -169,6 +169,7 @@ impl<H: Handler> Engine<H> {
     pub(super) fn stop_all(&mut self, reason: StopReason, window: Duration, now: BootTime) {
         let drop_at = now.after(span(window));
         for (_, running) in self.work.in_flight.all_running() {
+            running.give_up_from(drop_at);
             running.stop(reason, drop_at);
         }
     }
@@ -234,6 +235,7 @@ impl<H: Handler> Engine<H> {
             isolated,
             overlap_forbidden,
             drop_at: None,
+            give_up_at: None,
             checkpoint: Bytes::new(),
             pack_digest: None,
         };
@@ -285,6 +287,10 @@ impl<H: Handler> Engine<H> {
     fn drop_unresponsive_attempts(&mut self, now: BootTime) {
         let mut unstoppable = None;
         for (attempt, running) in self.work.in_flight.all_running() {
+            if running.give_up_at.is_some_and(|at| at <= now) {
+                running.give_up_at = None;
+                running.handle.give_up();
+            }
             if running.drop_at.is_some_and(|at| at <= now) {
                 tracing::warn!(%attempt, reason = ?running.stop_reason(), "attempt did not stop in time, dropping it");
                 running.handle.abort.abort();
@@ -319,11 +325,10 @@ impl<H: Handler> Engine<H> {
 
     /// Hands back jobs that were fetched ahead when the slots stay busy for long.
     fn hand_back_late_waiters(&mut self, now: BootTime) {
-        if self.busy().running < self.work.slots.concurrency() {
-            return;
-        }
+        let busy = self.busy();
         while let Some(waiting) = self.work.in_flight.next_waiting() {
-            if waiting.since.after(WAIT_MAX) > now {
+            let may_start = self.work.slots.admits(busy, waiting.delivery.isolated);
+            if may_start || waiting.since.after(WAIT_MAX) > now {
                 return;
             }
             let attempt = waiting.delivery.attempt;

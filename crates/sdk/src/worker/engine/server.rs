@@ -100,7 +100,7 @@ impl<H: Handler> Engine<H> {
             self.stop(attempt, StopReason::Stale, now);
         }
         // Its answer carries digests compared: a quick way to find out about a mismatch.
-        self.heartbeat.beat_now();
+        self.lease.heartbeat.beat_now();
     }
 
     fn say_attached(&self, session: u64) {
@@ -221,9 +221,9 @@ impl<H: Handler> Engine<H> {
         self.session.resumed = false;
         self.state.reported().reset_identity();
         self.state.lease_lost();
-        let leaves = !matches!(self.stage, Stage::Running | Stage::Quiet(_));
+        let leaves = !matches!(self.lifecycle.stage, Stage::Running | Stage::Quiet(_));
         let prints = self.work.in_flight.remaining() > 0 || self.work.outbox.holds_output();
-        self.drain.owes_output = leaves && prints;
+        self.lifecycle.owes_output = leaves && prints;
         if leaves && !prints {
             // It takes nothing and has nothing to say: no need to be known again.
             self.session.connection.close();

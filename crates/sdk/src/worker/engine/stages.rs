@@ -63,12 +63,12 @@ impl<H: Handler> Engine<H> {
 
     /// Whether new work may be taken: the stage allows it, and it could be run.
     pub(super) fn takes_work(&self) -> bool {
-        self.stage.takes_work() && self.faults.current.is_none()
+        self.lifecycle.stage.takes_work() && self.faults.current.is_none()
     }
 
     /// The phase to report to the server.
     pub(super) fn phase(&self) -> v1::Phase {
-        match wire_phase(self.stage) {
+        match wire_phase(self.lifecycle.stage) {
             v1::Phase::Running if self.faults.current.is_some() => v1::Phase::Quiet,
             phase => phase,
         }
@@ -127,9 +127,9 @@ impl<H: Handler> Engine<H> {
 
     /// Moves to the stage that follows, and does what that asks for.
     pub(super) fn apply(&mut self, event: StageEvent, why: &str, now: BootTime) {
-        let before = self.stage;
+        let before = self.lifecycle.stage;
         let (stage, act) = decide(before, event);
-        self.stage = stage;
+        self.lifecycle.stage = stage;
         self.state.reported().phase = self.phase();
         if stage != before {
             tracing::info!(from = %before, to = %stage, why, "worker phase changed");
@@ -170,8 +170,8 @@ impl<H: Handler> Engine<H> {
         let grace = self.timeouts.shutdown_timeout;
         tracing::info!(remaining, ?grace, why, "graceful shutdown: draining");
         self.report_phase(why);
-        self.drain.grace_over_at = Some(now.after(span(grace)));
-        self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
+        self.lifecycle.grace_over_at = Some(now.after(span(grace)));
+        self.lifecycle.say_remaining_at = Some(now.after(REMAINING_EVERY));
     }
 
     pub(super) fn report_phase(&mut self, why: &str) {
@@ -184,34 +184,36 @@ impl<H: Handler> Engine<H> {
 
     pub(super) fn on_drain_time(&mut self, now: BootTime) {
         let due = |at: Option<BootTime>| at.is_some_and(|at| at <= now);
-        if due(self.drain.say_remaining_at) {
+        if due(self.lifecycle.say_remaining_at) {
             let remaining = self.work.in_flight.remaining();
             tracing::info!(remaining, "graceful shutdown: waiting for attempts to end");
-            self.drain.say_remaining_at = Some(now.after(REMAINING_EVERY));
+            self.lifecycle.say_remaining_at = Some(now.after(REMAINING_EVERY));
         }
-        if due(self.drain.grace_over_at) {
-            self.drain.grace_over_at = None;
+        if due(self.lifecycle.grace_over_at) {
+            self.lifecycle.grace_over_at = None;
             self.apply(StageEvent::GraceOver, "grace period is over", now);
         }
     }
 
     /// Leaves once nothing runs and every report is answered, or will not be answered.
     pub(super) fn leave_when_empty(&mut self, now: BootTime) {
-        let ends = matches!(self.stage, Stage::Draining | Stage::Stopping | Stage::Forced);
+        let ends =
+            matches!(self.lifecycle.stage, Stage::Draining | Stage::Stopping | Stage::Forced);
         if !ends || self.work.in_flight.remaining() > 0 {
-            self.drain.empty_since = None;
+            self.lifecycle.empty_since = None;
             return;
         }
-        let since = *self.drain.empty_since.get_or_insert(now);
+        let since = *self.lifecycle.empty_since.get_or_insert(now);
         // While the grace lasts there is time to wait for a server that restarts.
-        let hurries = self.stage != Stage::Draining;
+        let hurries = self.lifecycle.stage != Stage::Draining;
         let patience_over = hurries && since.after(ANSWERS_MAX) <= now;
         let output_late = hurries && since.after(OUTPUT_MAX) <= now;
         if output_late {
             // What an attempt came to counts for more than all that it printed.
             self.cut_output();
         }
-        let owes_output = self.drain.owes_output && self.work.outbox.holds_output() && !output_late;
+        let owes_output =
+            self.lifecycle.owes_output && self.work.outbox.holds_output() && !output_late;
         if self.work.in_flight.unanswered() == 0 && !owes_output || patience_over {
             self.apply(StageEvent::Empty, "no attempt is in flight", now);
         }
@@ -235,7 +237,7 @@ impl<H: Handler> Engine<H> {
         if session.is_none() {
             self.drop_output();
         }
-        self.heartbeat.last().await;
+        self.lease.heartbeat.last().await;
         if let Some(session) = session {
             let mut last = Vec::new();
             let now = boot_now();

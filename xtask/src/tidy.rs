@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::words::Retired;
 
 /// A file longer than this holds two ideas.
-const LINES_MAX: usize = 800;
+const LINES_MAX: usize = 600;
 
 /// Which of our crates each crate may use. Arrows go one way.
 const MAY_USE: &[(&str, &[&str])] = &[

@@ -23,6 +23,7 @@ pub(crate) mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -156,9 +157,13 @@ impl Settings {
     }
 
     /// One setting read as `parse` understands it.
-    pub(crate) fn get<T>(&self, name: &str, parse: value::Parse<T>) -> Result<T, ConfigError> {
+    pub(crate) fn get<T, E: Into<Cow<'static, str>>>(
+        &self,
+        name: &str,
+        parse: fn(&Value) -> Result<T, E>,
+    ) -> Result<T, ConfigError> {
         let setting = self.setting(name)?;
-        parse(&setting.value).map_err(|expected| setting.wrong(expected))
+        parse(&setting.value).map_err(|expected| setting.wrong(expected.into()))
     }
 
     /// One setting as it was written.
@@ -199,7 +204,7 @@ impl Settings {
 }
 
 impl Setting {
-    fn wrong(&self, expected: &'static str) -> ConfigError {
+    fn wrong(&self, expected: Cow<'static, str>) -> ConfigError {
         ConfigError::Wrong {
             key: self.key.name,
             value: self.shown(),

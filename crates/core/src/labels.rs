@@ -66,10 +66,20 @@ fn instead(name: &str) -> &'static str {
 /// # Errors
 /// Returns what is wrong with the first that is wrong.
 pub fn check(labels: &BTreeMap<String, String>) -> Result<(), LabelError> {
-    for (name, value) in labels {
+    for name in labels.keys() {
         if is_reserved(name) {
             return Err(LabelError::Reserved(name.clone()));
         }
+    }
+    check_wanted(labels)
+}
+
+/// Checks labels that a job asks its worker for. They may be reserved ones.
+///
+/// # Errors
+/// Returns the first that no worker can carry.
+pub fn check_wanted(labels: &BTreeMap<String, String>) -> Result<(), LabelError> {
+    for (name, value) in labels {
         if !is_label_name(name) {
             return Err(LabelError::Name(name.clone()));
         }

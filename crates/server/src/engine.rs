@@ -454,8 +454,7 @@ impl Engine {
             State::Retryable => Some("failed, waits for its next attempt".into()),
             State::Pending => Some("waits for activation".into()),
             State::Available => {
-                let key = &job.job.key;
-                Some(wait_reason::reason(key, self.shared()))
+                Some(wait_reason::reason(&job.job.key, job.isolated, self.shared()))
             }
             State::Active | State::Completed | State::Cancelled | State::Discarded => None,
         }

@@ -17,6 +17,7 @@ pub(crate) mod execution;
 pub(crate) mod ojs;
 mod unique;
 
+use outlast_core::labels::check_wanted;
 use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, ROUTE_BYTES_MAX, TENANT_NAME_MAX};
 use outlast_store::command::{ClassKey, Route};
 use outlast_wire::Fault;
@@ -64,7 +65,9 @@ fn check_class(class: &ClassKey) -> Result<(), Fault> {
         );
         return Err(Fault::rule("labels", problem));
     }
-    Ok(())
+    check_wanted(labels).map_err(|error| {
+        Fault::rule("labels", format!("asks for what no worker can carry: {error}"))
+    })
 }
 
 /// Checks how long the selectors of a class are, together with its labels.

@@ -321,8 +321,12 @@ impl Store for PostgresStore {
         read::limit::holders(&self.inner.readers.get().await?, gate, max).await
     }
 
-    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
-        read::limit::miscounted(&self.inner.readers.get().await?, max).await
+    async fn miscounted_gates(
+        &self,
+        after: Option<GateId>,
+        max: u32,
+    ) -> Result<Vec<GateId>, StoreError> {
+        read::limit::miscounted(&self.inner.readers.get().await?, after, max).await
     }
 
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {

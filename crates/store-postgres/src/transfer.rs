@@ -12,8 +12,7 @@ use std::time::Duration;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::transfer::row::Row;
-use outlast_store::transfer::section::Section;
-use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target};
+use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};
@@ -109,13 +108,8 @@ impl Source for PostgresSource {
         self.session.facts()
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        self.session.page(section, after, page).await
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        self.session.page(query).await
     }
 }
 
@@ -185,13 +179,8 @@ impl Source for PostgresTarget {
         self.session.facts()
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        self.session.page(section, after, page).await
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        self.session.page(query).await
     }
 }
 
@@ -214,12 +203,8 @@ impl Target for PostgresTarget {
         row.map(of_row).transpose()
     }
 
-    async fn write(
-        &mut self,
-        section: &'static Section,
-        rows: Vec<Row>,
-        at: &Progress,
-    ) -> Result<(), StoreError> {
+    async fn write(&mut self, part: Part<'_>) -> Result<(), StoreError> {
+        let Part { section, rows, progress } = part;
         let insert = self.session.prepared(sql::insert(section)).await?;
         if let Some(times) = sql::times(section, &rows) {
             let add = self.session.prepared(sql::ADD_DAYS.to_owned()).await?;
@@ -230,7 +215,7 @@ impl Target for PostgresTarget {
             columns.iter().map(|column| &**column as sql::Param<'_>).collect();
         let step = within(self.session.client.transaction()).await?;
         within(step.execute(&insert, &values)).await?;
-        within(keep(step.client(), at)).await?;
+        within(keep(step.client(), progress)).await?;
         within(step.commit()).await
     }
 
@@ -321,12 +306,8 @@ impl Session {
         Ok(statement)
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        let PageQuery { section, after, page } = query;
         let select = self.prepared(sql::select(section, after.is_some())).await?;
         let wanted = self.rows.entry(section.name).or_insert(sql::FIRST_ROWS);
         let limit = (*wanted).clamp(1, page.rows);

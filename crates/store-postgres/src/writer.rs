@@ -64,7 +64,7 @@ use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
-use outlast_store::apply::Outbox;
+use outlast_store::apply::batch::BatchState;
 use outlast_store::apply::fair::Shares;
 use outlast_store::apply::lane_cache::LaneCache;
 use outlast_store::apply::limit::Gates;
@@ -72,7 +72,6 @@ use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::reach::Reach;
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
-use outlast_store::rules::Context;
 use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
 use tokio::time::Instant;
@@ -85,6 +84,7 @@ use crate::failure::{Conflict, Failure};
 use crate::row::{self, int};
 use attempt_cache::AttemptCache;
 use classes::Classes;
+use commit::Done;
 use depth::{Bounds, KnownBounds};
 use limit::LimitCache;
 use prefetch::Take;
@@ -113,18 +113,14 @@ pub(crate) struct Writer {
     address: Address,
     clock: Option<Arc<dyn Clock>>,
     connection: Option<Connection>,
-    classes: Classes,
-    limits: LimitCache,
-    lane_cache: LaneCache,
+    cache: Cache,
     /// Which queues are bounded; `None` to ask.
     known_bounds: Option<Arc<KnownBounds>>,
-    shares: Shares,
     cursors: PruneCursors,
-    attempt_cache: AttemptCache,
     time: Arc<Time>,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be unconfirmed.
-    unconfirmed: Option<Applied>,
+    unconfirmed: Option<Done>,
     /// Until when the writer waits only briefly for locks.
     hurry_until: Option<Instant>,
     /// How many tries of batches failed.
@@ -133,12 +129,23 @@ pub(crate) struct Writer {
     marked: HashSet<Uuid>,
 }
 
+/// What the writer remembers from batch to batch. A batch changes it as it goes.
+#[derive(Debug, Default)]
+struct Cache {
+    classes: Classes,
+    limits: LimitCache,
+    lane_cache: LaneCache,
+    /// What shares of queues have had, as far as this server gave it out.
+    shares: Shares,
+    attempt_cache: AttemptCache,
+}
+
 /// How a try of a batch ended otherwise than well.
 enum Miss {
     /// It did not take effect.
     Failed(Failure),
     /// The commit was sent and its result is unknown. If it took effect, this is what it did.
-    Unconfirmed(Applied, String),
+    Unconfirmed(Box<Done>, String),
 }
 
 impl From<Failure> for Miss {
@@ -164,13 +171,9 @@ impl Writer {
             address,
             clock,
             connection: None,
-            classes: Classes::default(),
-            limits: LimitCache::default(),
-            lane_cache: LaneCache::new(reach),
+            cache: Cache { lane_cache: LaneCache::new(reach), ..Cache::default() },
             known_bounds: None,
-            shares: Shares::default(),
             cursors: PruneCursors::default(),
-            attempt_cache: AttemptCache::default(),
             time,
             unconfirmed: None,
             hurry_until: None,
@@ -259,12 +262,12 @@ impl Writer {
                     self.roll_back(connection).await;
                     return Err(error);
                 }
-                Miss::Unconfirmed(applied, words) => {
+                Miss::Unconfirmed(done, words) => {
                     drop(connection);
                     if self.took_effect(batch.id, &words).await? {
-                        return Ok(applied);
+                        return Ok(self.committed(*done));
                     }
-                    *sent = Some(applied);
+                    *sent = Some(done.applied);
                     last = words;
                 }
             }
@@ -281,7 +284,7 @@ impl Writer {
         locked: bool,
     ) -> Result<Applied, Miss> {
         self.unconfirmed = None;
-        self.classes.forget_unneeded();
+        self.cache.classes.forget_unneeded();
         let end = end.min(Instant::now() + BATCH_LIMIT);
         let trying = Box::pin(self.attempt(connection, batch, locked));
         let tried = match tokio::time::timeout_at(end, trying).await {
@@ -289,7 +292,7 @@ impl Writer {
             Err(_elapsed) => {
                 let words = "no answer in time".to_owned();
                 Err(match self.unconfirmed.take() {
-                    Some(applied) => Miss::Unconfirmed(applied, words),
+                    Some(done) => Miss::Unconfirmed(Box::new(done), words),
                     None => Miss::Failed(Failure::Broken(words)),
                 })
             }
@@ -303,20 +306,20 @@ impl Writer {
     fn keep_known<T>(&mut self, tried: &Result<T, Miss>) {
         match tried {
             Ok(_) => {
-                self.classes.keep_made();
-                self.limits.keep();
+                self.cache.classes.keep_made();
+                self.cache.limits.keep();
             }
             Err(Miss::Failed(Failure::Again(Conflict::Class, _))) => {
-                self.classes = Classes::default();
-                self.limits.roll_back();
+                self.cache.classes = Classes::default();
+                self.cache.limits.roll_back();
             }
             Err(Miss::Failed(Failure::Locked(_) | Failure::Again(..))) => {
-                self.classes.forget_made();
-                self.limits.roll_back();
+                self.cache.classes.forget_made();
+                self.cache.limits.roll_back();
             }
             Err(Miss::Failed(_) | Miss::Unconfirmed(..)) => {
-                self.classes = Classes::default();
-                self.limits = LimitCache::default();
+                self.cache.classes = Classes::default();
+                self.cache.limits = LimitCache::default();
             }
         }
     }
@@ -403,47 +406,36 @@ impl Writer {
         locked: bool,
     ) -> Result<Applied, Miss> {
         let hurries = self.hurries();
-        self.shares.begin_batch();
-        self.lane_cache.begin_batch();
+        self.cache.shares.begin_batch();
+        self.cache.lane_cache.begin_batch();
         let mut tx = Tx {
             connection,
-            locks: Locks { hurries, hurry_until: &mut self.hurry_until },
-            classes: &mut self.classes,
-            limits: &mut self.limits,
-            lane_cache: &mut self.lane_cache,
-            known_bounds: self.known_bounds.take(),
-            bounds: Bounds::default(),
-            shares: &mut self.shares,
+            locks: Locks { come_first: locked, hurries, hurry_until: &mut self.hurry_until },
+            cache: &mut self.cache,
+            bounds: Bounds::of(self.known_bounds.take()),
             gates: Gates::default(),
-            cursors: self.cursors,
-            attempt_cache: &mut self.attempt_cache,
-            time: &self.time,
-            context: Context {
-                budgets: &batch.budgets,
-                seed: batch.jitter_seed,
-                command: 0,
-                now: self.time.latest(),
-            },
+            clock: StoreClock { own: self.clock.as_deref(), time: &self.time },
+            batch: BatchState::begin(batch, self.time.latest(), self.cursors),
             server: batch.id.server,
-            has_clock: self.clock.is_some(),
-            outbox: Outbox::default(),
             write_set: WriteSet::default(),
-            locked,
             opening: Opening::default(),
             seen: Seen::default(),
         };
-        tx.begin(batch, self.clock.as_deref()).await?;
+        tx.begin(batch).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
-        let freed = tx.outbox.gates.freed();
-        let slots = tx.outbox.gates.freed_slots();
-        let (applied, cursors) = (Applied { at: tx.context.now, replies, freed }, tx.cursors);
-        let ended = std::mem::take(&mut tx.outbox.ended);
-        let applied = tx.commit(batch.id, applied, &mut self.unconfirmed).await?;
-        self.known_bounds = tx.known_bounds;
-        self.cursors = cursors;
-        self.shares.committed(&ended, applied.at);
-        self.lane_cache.committed(slots);
-        Ok(applied)
+        let effects = tx.batch.take_effects();
+        let applied = Applied { at: effects.at, replies, freed: effects.freed };
+        let done = Done { applied, effects };
+        let done = tx.commit(batch.id, done, &mut self.unconfirmed).await?;
+        self.known_bounds = tx.bounds.known;
+        Ok(self.committed(done))
+    }
+
+    /// Remembers what a batch did that has taken effect.
+    fn committed(&mut self, Done { applied, effects }: Done) -> Applied {
+        self.cursors = effects.cursors;
+        effects.committed(&mut self.cache.lane_cache, &mut self.cache.shares);
+        applied
     }
 
     /// Returns every statement that the present connection was asked to run.
@@ -472,42 +464,36 @@ async fn mark(connection: &mut Connection, id: BatchId) -> Result<(), StoreError
 struct Tx<'a> {
     connection: &'a mut Connection,
     locks: Locks<'a>,
-    classes: &'a mut Classes,
-    limits: &'a mut LimitCache,
-    lane_cache: &'a mut LaneCache,
-    /// The writer has it back once the batch has taken effect.
-    known_bounds: Option<Arc<KnownBounds>>,
+    cache: &'a mut Cache,
     bounds: Bounds,
-    /// What shares of queues have had, as far as this server gave it out.
-    shares: &'a mut Shares,
     /// The gates that the batch has locked.
     gates: Gates,
-    /// As they are once the batch has taken effect.
-    cursors: PruneCursors,
-    attempt_cache: &'a mut AttemptCache,
-    time: &'a Time,
-    context: Context<'a>,
+    clock: StoreClock<'a>,
+    batch: BatchState,
     /// The server whose batch it is.
     server: Uuid,
-    /// Whether the store reads another clock than PostgreSQL's.
-    has_clock: bool,
-    /// What it logs and counts.
-    outbox: Outbox,
     /// What has yet to be written.
     write_set: WriteSet,
-    /// Whether nothing is taken for true without looking: `seen.stored` was read, and jobs and
-    /// workers are locked before anything is decided.
-    locked: bool,
     opening: Opening,
     seen: Seen,
 }
 
-/// How long a batch waits for locks.
+/// Which locks a batch takes before it decides, and how long it waits for them.
 struct Locks<'a> {
+    /// Whether nothing is taken for true without looking: `seen.stored` was read, and jobs and
+    /// workers are locked before anything is decided.
+    come_first: bool,
     /// Whether it waits only for a moment.
     hurries: bool,
     /// Until when the writer does so.
     hurry_until: &'a mut Option<Instant>,
+}
+
+/// What tells the store's time.
+struct StoreClock<'a> {
+    /// The clock that is read in place of PostgreSQL's, if there is one.
+    own: Option<&'a dyn Clock>,
+    time: &'a Time,
 }
 
 /// What opens the transaction.

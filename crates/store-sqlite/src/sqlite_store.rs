@@ -259,8 +259,12 @@ impl Store for SqliteStore {
         self.read(move |db| read::limit::holders(db, gate, max)).await
     }
 
-    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
-        self.read(move |db| read::limit::miscounted(db, max)).await
+    async fn miscounted_gates(
+        &self,
+        after: Option<GateId>,
+        max: u32,
+    ) -> Result<Vec<GateId>, StoreError> {
+        self.read(move |db| read::limit::miscounted(db, after, max)).await
     }
 
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError> {

@@ -12,8 +12,7 @@ use std::path::Path;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::transfer::row::Row;
-use outlast_store::transfer::section::Section;
-use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target};
+use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;
@@ -61,13 +60,8 @@ impl Source for SqliteSource {
         SourceFacts { kind: "sqlite", schema: SCHEMA_VERSION, time: self.time }
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        sql::page(&self.db, section, after.map(Vec::as_slice), page)
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        sql::page(&self.db, query)
     }
 }
 
@@ -109,13 +103,8 @@ impl Source for SqliteTarget {
         SourceFacts { kind: "sqlite", schema: SCHEMA_VERSION, time }
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        sql::page(self.db(), section, after.map(Vec::as_slice), page)
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        sql::page(self.db(), query)
     }
 }
 
@@ -124,17 +113,12 @@ impl Target for SqliteTarget {
         progress(self.db())
     }
 
-    async fn write(
-        &mut self,
-        section: &'static Section,
-        rows: Vec<Row>,
-        at: &Progress,
-    ) -> Result<(), StoreError> {
+    async fn write(&mut self, part: Part<'_>) -> Result<(), StoreError> {
         let writer = &mut self.owned.writer;
         let step =
             writer.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        sql::insert(&step, section, &rows)?;
-        keep(&step, at)?;
+        sql::insert(&step, part.section, &part.rows)?;
+        keep(&step, part.progress)?;
         step.commit().map_err(failed)
     }
 

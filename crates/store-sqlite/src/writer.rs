@@ -35,7 +35,7 @@ use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
-use outlast_store::apply::Outbox;
+use outlast_store::apply::batch::BatchState;
 use outlast_store::apply::fair::Shares;
 use outlast_store::apply::lane_cache::LaneCache;
 use outlast_store::apply::limit::Limits;
@@ -43,7 +43,6 @@ use outlast_store::apply::loaded::rank;
 use outlast_store::apply::reach::Reach;
 use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::prune::PruneCursors;
-use outlast_store::rules::Context;
 use outlast_store::{Applied, Batch, Clock, StoreError};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
@@ -177,20 +176,12 @@ fn refresh(connection: &Connection, cache: &mut Cache, stale: &mut bool) -> Resu
 /// One batch under way.
 pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
-    pub(crate) classes: &'a mut Classes,
-    pub(crate) limits: &'a mut Limits,
-    pub(crate) lane_cache: &'a mut LaneCache,
-    pub(crate) shares: &'a mut Shares,
-    /// As they are once the batch has taken effect.
-    pub(crate) cursors: PruneCursors,
-    pub(crate) context: Context<'a>,
-    /// What it logs and counts.
-    pub(crate) outbox: Outbox,
+    cache: &'a mut Cache,
+    batch: BatchState,
     /// How many jobs waited in bounded queues before the batch.
     depths: HashMap<String, i64>,
     /// The jobs that had expired when a claim first asked.
     expired: OnceCell<HashSet<i64>>,
-    log: &'a mut EventLog,
 }
 
 fn apply(
@@ -209,33 +200,25 @@ fn apply(
     cache.lane_cache.begin_batch();
     let mut tx = Tx {
         db,
-        classes: &mut cache.classes,
-        limits: &mut cache.limits,
-        lane_cache: &mut cache.lane_cache,
-        shares: &mut cache.shares,
-        cursors: cache.cursors,
-        context: Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now },
-        outbox: Outbox::default(),
+        batch: BatchState::begin(batch, now, cache.cursors),
+        cache,
         depths: HashMap::new(),
         expired: OnceCell::new(),
-        log: &mut cache.log,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
-    let freed = tx.outbox.gates.freed();
-    let slots = tx.outbox.gates.freed_slots();
+    let effects = tx.batch.take_effects();
     tx.keep_gates()?;
     tx.keep_tally()?;
-    if !tx.outbox.events.is_empty() {
+    if !tx.batch.outbox.events.is_empty() {
         tx.log_events(batch.id)?;
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
-    let (changed, moved) = (db.total_changes() > changes, tx.cursors);
-    let ended = std::mem::take(&mut tx.outbox.ended);
+    let changed = db.total_changes() > changes;
     transaction.commit().map_err(unconfirmed)?;
-    cache.cursors = moved;
-    cache.shares.committed(&ended, now);
-    cache.lane_cache.committed(slots);
+    let freed = effects.freed;
+    cache.cursors = effects.cursors;
+    effects.committed(&mut cache.lane_cache, &mut cache.shares);
     if changed {
         owned.mark.note(now);
     }

@@ -11,7 +11,7 @@
 //! itself: finding and locking rows, choosing which to claim or sweep, and writing. The model
 //! store does not use this layer; it is the oracle that the backends are compared with.
 //!
-//! - [`loaded`]: jobs and workers as a backend reads them
+//! - [`batch`]: a batch in progress; [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: which claimable jobs limits let start; [`gate_changes`]: what a batch changes of what
 //!   they count; [`front`], [`walk`]: among which jobs a claim looks, [`reach`]: how far;
@@ -20,6 +20,7 @@
 //! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
 
+pub mod batch;
 pub mod claim;
 pub mod depth;
 pub mod enqueue;

@@ -34,6 +34,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
 use crate::StoreError;
+use crate::apply::batch::BatchState;
 use crate::apply::loaded::{KnownWorker, Loaded};
 use crate::apply::step::{Step, needs_class, step};
 use crate::apply::sweep::Due;
@@ -63,14 +64,18 @@ pub trait Backend {
     /// What ends the batch.
     type Error: From<StoreError>;
 
-    /// Returns what a decision depends on beside the rows.
-    fn context(&self) -> Context<'_>;
+    /// Returns what the batch has done so far.
+    fn batch(&mut self) -> &mut BatchState;
 
-    /// Sets the position of the command that comes next.
-    fn set_position(&mut self, position: usize);
+    /// Returns what a decision depends on beside the rows.
+    fn context(&mut self) -> Context {
+        self.batch().context
+    }
 
     /// Returns the events and counts of the batch.
-    fn outbox(&mut self) -> &mut Outbox;
+    fn outbox(&mut self) -> &mut Outbox {
+        &mut self.batch().outbox
+    }
 
     /// Loads and locks a job.
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Self::Error>;
@@ -149,19 +154,11 @@ pub trait Backend {
         expired: bool,
     ) -> Result<(), Self::Error>;
 
-    /// Executes the claims at the start of `commands`, at least one, and adds their replies.
-    async fn claims(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Self::Error>;
+    /// Executes the claims at the start of `commands`, at least one; returns their replies.
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
 
-    /// Executes the extensions at the start of `commands`, at least one, and adds their replies.
-    async fn extends(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Self::Error>;
+    /// Executes the extensions at the start of `commands`, at least one; returns their replies.
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
 
     /// Confirms a refusal of a report. Fails if it rests on what was only remembered.
     fn confirm_refusal(
@@ -205,34 +202,12 @@ pub trait Backend {
     /// under another id.
     async fn plain_attempts_of(&mut self, worker: WorkerId) -> Result<Vec<Loaded>, Self::Error>;
 
-    /// Writes a registration.
-    fn write_registration(
-        &mut self,
-        registration: &Registration,
-        known: &KnownWorker,
-    ) -> Result<(), Self::Error>;
-
-    /// Writes a renewed lease: one row, whatever the worker runs.
-    fn write_renewal(
+    /// Writes what has changed of a worker: one row, whatever the worker runs.
+    fn write_worker(
         &mut self,
         worker: WorkerId,
-        known: &KnownWorker,
-        lease: Span,
+        change: WorkerChange<'_>,
     ) -> Result<(), Self::Error>;
-
-    /// Writes the number of a worker's session.
-    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), Self::Error>;
-
-    /// Writes phase and liveness of a worker.
-    fn write_standing(
-        &mut self,
-        worker: WorkerId,
-        standing: Standing,
-        evidence: &str,
-    ) -> Result<(), Self::Error>;
-
-    /// Deletes a worker.
-    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), Self::Error>;
 
     /// Loads and locks jobs for which something has come due.
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Self::Error>;
@@ -253,10 +228,7 @@ pub trait Backend {
 
     /// Loads a limit, and counts all of them. Until the batch ends, no claim is made by limits, and
     /// no other limit is set.
-    async fn find_limit(
-        &mut self,
-        name: &LimitName,
-    ) -> Result<(Option<LimitRecord>, usize), Self::Error>;
+    async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, Self::Error>;
 
     /// Stores a limit, in place of the one of its name.
     fn write_limit(&mut self, order: &SetLimit) -> Result<(), Self::Error>;
@@ -312,6 +284,30 @@ pub enum Key {
     InForce(Vec<u8>),
 }
 
+/// A limit that is about to change.
+#[derive(Debug)]
+pub struct FoundLimit {
+    /// As it is stored, if it is.
+    pub record: Option<LimitRecord>,
+    /// How many limits there are.
+    pub count: usize,
+}
+
+/// What has changed of a worker.
+#[derive(Clone, Copy, Debug)]
+pub enum WorkerChange<'a> {
+    /// It has registered.
+    Registered(&'a Registration, &'a KnownWorker),
+    /// Its lease is renewed, for this length.
+    Renewed(&'a KnownWorker, Span),
+    /// A session of it has begun.
+    Attached(&'a KnownWorker),
+    /// Its phase or liveness is another, on this evidence.
+    Moved(Standing, &'a str),
+    /// It is deleted.
+    Forgotten,
+}
+
 /// Jobs that a sweep found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -335,7 +331,7 @@ pub async fn execute_all<B: Backend>(
     while let Some(rest) = commands.get(replies.len()..)
         && let Some(command) = rest.first()
     {
-        backend.set_position(replies.len());
+        backend.batch().context.command = replies.len();
         if looked <= replies.len() {
             let (keys, count) = unique::keys_of(rest);
             looked = replies.len() + count;
@@ -344,8 +340,8 @@ pub async fn execute_all<B: Backend>(
             }
         }
         match command {
-            Command::Claim(_) => backend.claims(rest, &mut replies).await?,
-            Command::Extend(_) => backend.extends(rest, &mut replies).await?,
+            Command::Claim(_) => replies.append(&mut backend.claims(rest).await?),
+            Command::Extend(_) => replies.append(&mut backend.extends(rest).await?),
             Command::Lapse(_) => worker::lapses(backend, rest, &mut replies).await?,
             other => replies.push(execute(backend, other).await?),
         }
@@ -395,11 +391,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         }
         Command::Reset => {
             b.reset().await?;
-            let outbox = b.outbox();
-            outbox.events.clear();
-            outbox.tally.clear();
-            outbox.gates.clear();
-            outbox.ended.clear();
+            b.batch().clear();
             Reply::Done
         }
     })

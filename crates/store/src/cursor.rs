@@ -162,6 +162,20 @@ pub fn window(lanes: usize) -> usize {
     (BATCHES / lanes.max(1)).clamp(OF_LANE_MIN, OF_LANE_MAX)
 }
 
+/// From when to when, for what may have happened at any time.
+pub const EVER: (i64, i64) = (i64::MIN, i64::MAX);
+
+/// How much clocks may differ.
+const SLACK_MS: i64 = 1000;
+
+/// Returns within which time the events of a job are looked for that was stored at `from`, and has
+/// no events after `to`, if that is known. A page that follows another has its own beginning.
+#[must_use]
+pub fn life_of(query: &EventQuery, (from, to): (i64, Option<i64>)) -> (i64, i64) {
+    let from = if query.after.is_none() { from.saturating_sub(SLACK_MS) } else { EVER.0 };
+    (from, to.map_or(EVER.1, |at| at.saturating_add(SLACK_MS)))
+}
+
 /// A page under way. A store reads windows of the lanes that [`Reading::cursor`] leaves, until
 /// [`Reading::read`] says that the page is done.
 #[derive(Debug)]

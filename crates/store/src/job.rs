@@ -37,6 +37,13 @@ pub struct ClassKey {
 }
 
 impl ClassKey {
+    /// Returns the key of the class with the same routing that runs alone, or of the one that does
+    /// not; `None` if it is this.
+    #[must_use]
+    pub fn twin(&self, isolated: bool) -> Option<Self> {
+        (self.isolated != isolated).then(|| Self { isolated, ..self.clone() })
+    }
+
     /// Whether people see the two as one: they differ at most in whether their jobs have keys.
     #[must_use]
     pub fn looks_like(&self, other: &Self) -> bool {
@@ -193,7 +200,7 @@ pub enum EnqueueRefusal {
         state: State,
     },
     /// A job before it in the same request has its unique key.
-    #[error("job {0} has the same unique key as another job of the request")]
+    #[error("it has the same unique key as a job before it in the request")]
     RepeatedKey(JobId),
     /// It would replace a job that another transaction has locked. It may succeed in a moment.
     #[error("job {0}, which it would replace, is locked by another transaction")]

@@ -46,8 +46,8 @@ pub struct Recount {
 pub struct Miscount {
     /// Its number.
     pub gate: GateId,
-    /// The limit it is of.
-    pub limit: LimitName,
+    /// The limit it is of; `None` if the gate does not exist any more, and is still counted.
+    pub limit: Option<LimitName>,
     /// The value of the key, if it is a gate of a limit on a key.
     pub value: Option<String>,
     /// How many attempts it counted.
@@ -146,6 +146,14 @@ pub fn used_at_most(rate: Rate, now: Timestamp) -> i64 {
     now.0.saturating_mul(1000).saturating_add(rate.used_ahead())
 }
 
+/// The columns of [`LimitColumns`], in this order.
+#[macro_export]
+macro_rules! limit_columns {
+    () => {
+        "name, scope, of, concurrency, rate_starts, rate_period_ms, configured, set_by, set_at"
+    };
+}
+
 /// A limit as its columns are read.
 #[derive(Clone, Debug)]
 pub struct LimitColumns<'a> {
@@ -161,14 +169,26 @@ pub struct LimitColumns<'a> {
     pub rate_starts: Option<i64>,
     /// The period, in milliseconds.
     pub rate_period_ms: Option<i64>,
+    /// Whether it comes from a server's configuration.
+    pub configured: bool,
+    /// Who set it.
+    pub set_by: String,
+    /// When.
+    pub set_at: i64,
 }
 
 impl LimitColumns<'_> {
-    /// Returns the limit.
+    /// Returns the limit, and who set it.
     ///
     /// # Errors
     /// Returns [`StoreError::Corrupt`] when no limit was stored so.
-    pub fn limit(&self) -> Result<Limit, StoreError> {
+    pub fn record(self) -> Result<LimitRecord, StoreError> {
+        let limit = self.limit()?;
+        let Self { configured, set_by, set_at, .. } = self;
+        Ok(LimitRecord { limit, configured, set_by, set_at: Timestamp(set_at) })
+    }
+
+    fn limit(&self) -> Result<Limit, StoreError> {
         let corrupt = || StoreError::Corrupt(format!("limit {} cannot be read", self.name));
         let small = |number: i64| u32::try_from(number).map_err(|_error| corrupt());
         let rate = match (self.rate_starts, self.rate_period_ms) {

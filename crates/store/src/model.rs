@@ -310,9 +310,14 @@ impl Store for ModelStore {
         Ok(gates.iter().filter_map(|id| Some(tables.gates.get(id)?.record.clone())).collect())
     }
 
-    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError> {
+    async fn miscounted_gates(
+        &self,
+        after: Option<GateId>,
+        max: u32,
+    ) -> Result<Vec<GateId>, StoreError> {
         let tables = self.open()?;
-        let wrong = tables.miscounts(tables.gates.keys()).map(|miscount| miscount.gate);
+        let gates = tables.gates.keys().filter(|gate| after.is_none_or(|after| **gate > after));
+        let wrong = tables.miscounts(gates).map(|miscount| miscount.gate);
         Ok(wrong.take(usize::try_from(max).unwrap_or(usize::MAX)).collect())
     }
 

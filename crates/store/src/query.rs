@@ -1,6 +1,6 @@
 //! What can be read outside a batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -205,10 +205,11 @@ pub struct AheadQuery {
 }
 
 impl AheadQuery {
-    /// Returns the rank that the job has, unless it goes in front of others of its priority.
+    /// Returns the ranks of which the job has one while it is claimable: in front of others of its
+    /// priority, as after a loss, and behind those.
     #[must_use]
-    pub fn rank(&self) -> i64 {
-        rank(self.priority, Turn::InOrder)
+    pub fn ranks(&self) -> [i64; 2] {
+        [Turn::Front, Turn::InOrder].map(|turn| rank(self.priority, turn))
     }
 }
 
@@ -290,9 +291,35 @@ pub struct QueuePause {
     pub paused: bool,
 }
 
-/// Adds the counts of classes up by queue. Since when jobs wait is for the store to add.
+/// Returns the classes that have claimable jobs: those of which the oldest is looked for.
 #[must_use]
-pub fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String, QueueStats> {
+pub fn claimable_classes(tally: &[ClassCounts]) -> Vec<ClassId> {
+    let waits = |class: &&ClassCounts| class.counts.state(State::Available) > 0;
+    tally.iter().filter(waits).map(|class| class.id).collect()
+}
+
+/// Returns what is known of each queue: whether it is paused, the counts of its classes, and since
+/// when the oldest claimable job of any of them waits.
+#[must_use]
+pub fn queue_stats(
+    pauses: Vec<QueuePause>,
+    tally: &[ClassCounts],
+    oldest: &HashMap<ClassId, Timestamp>,
+) -> Vec<QueueStats> {
+    let mut queues = queues_of(pauses, tally);
+    for class in tally {
+        if let (Some(stats), Some(since)) =
+            (queues.get_mut(&class.key.queue), oldest.get(&class.id))
+        {
+            let first = stats.oldest_available.map_or(*since, |other| other.min(*since));
+            stats.oldest_available = Some(first);
+        }
+    }
+    queues.into_values().collect()
+}
+
+/// Adds the counts of classes up by queue.
+fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String, QueueStats> {
     let mut queues = BTreeMap::new();
     for QueuePause { name, paused } in pauses {
         let stats = QueueStats { name: name.clone(), paused, ..QueueStats::default() };

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn look_begins_anew_after_the_last_class() {
+    fn look_begins_again_after_the_last_class() {
         let full: Vec<_> = (1..=LOOKED_MAX).map(|id| looked(id, None, 1)).collect();
         assert_eq!(next(&full), ClassId(LOOKED_MAX));
         assert_eq!((next(&full[1..]), next(&[])), (ClassId(0), ClassId(0)));

@@ -34,9 +34,9 @@ const AUDIT: &str = "audit";
 
 /// Where and when a decision is made.
 #[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
+pub struct Context {
     /// The operator's budgets.
-    pub budgets: &'a Budgets,
+    pub budgets: Budgets,
     /// The batch's seed.
     pub seed: u64,
     /// Position of the command in the batch.
@@ -45,7 +45,7 @@ pub struct Context<'a> {
     pub now: Timestamp,
 }
 
-impl Context<'_> {
+impl Context {
     /// Returns the jitter for the `nth` job that this command moves.
     #[must_use]
     pub fn jitter(&self, nth: usize) -> Jitter {
@@ -71,7 +71,7 @@ impl Context<'_> {
         event: JobEvent<'_>,
         nth: usize,
     ) -> Result<Transition, Refusal> {
-        decide(job, event, self.budgets, self.jitter(nth), self.now)
+        decide(job, event, &self.budgets, self.jitter(nth), self.now)
     }
 }
 
@@ -126,7 +126,7 @@ pub fn decide_finish(
     finish: &Finish,
     plain: Option<&str>,
     alone: bool,
-    bench: &Context<'_>,
+    bench: &Context,
 ) -> Result<Transition, MoveRefusal> {
     check_fence(job, &finish.fence, plain)?;
     Ok(bench.decide(job, event_of(finish, alone), 0)?)
@@ -443,10 +443,11 @@ pub fn limit_event(limit: &LimitName, kind: EventName, at: Timestamp, by: &str) 
 #[must_use]
 pub fn recount_event(of: &Miscount, at: Timestamp) -> Event {
     let Miscount { limit, value, counted, held, .. } = of;
+    let limit = limit.as_ref().map_or("a limit that is not in use any more", LimitName::as_str);
     let value = value.iter().map(|value| format!(":{value}")).collect::<String>();
     let words = format!("{limit}{value} counted {counted}, and {held} held it");
-    let event = limit_event(limit, EventName::LimitRecounted, at, AUDIT);
-    Event { evidence: words.into(), ..event }
+    let none = WorkerId(uuid::Uuid::nil());
+    Event { worker: None, ..worker_event(none, EventName::LimitRecounted, at, AUDIT, words) }
 }
 
 /// Returns the event of a queue that was paused or resumed.

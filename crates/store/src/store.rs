@@ -109,9 +109,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns attempts that a gate counts, oldest first, at most `max`.
     async fn gate_holders(&self, gate: GateId, max: u32) -> Result<Vec<GateHolder>, StoreError>;
 
-    /// Returns gates of which the count differs from the number of attempts that hold them, at most
-    /// `max`, by number. All is compared as of one moment: a gate that is named counts wrongly.
-    async fn miscounted_gates(&self, max: u32) -> Result<Vec<GateId>, StoreError>;
+    /// Returns gates of which the count differs from the number of attempts that hold them, those
+    /// after `after`, at most `max`, by number; also gates that are counted and do not exist any more.
+    /// All is compared as of one moment: a gate that is named counts wrongly.
+    async fn miscounted_gates(
+        &self,
+        after: Option<GateId>,
+        max: u32,
+    ) -> Result<Vec<GateId>, StoreError>;
 
     /// Returns the queues that settings were ever made for, by name.
     async fn queue_settings(&self) -> Result<Vec<QueueRecord>, StoreError>;
@@ -123,7 +128,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// each. It takes as long as there are such classes, whatever others there are.
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError>;
 
-    /// Returns how many claimable jobs go before one, of those with the same keys.
+    /// Returns how many claimable jobs go before one, of those with the same keys; none if it is not
+    /// claimable.
     async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError>;
 
     /// Returns the job of each of these classes that has been claimable for longest. Where very

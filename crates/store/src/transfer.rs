@@ -56,18 +56,38 @@ pub struct SourceFacts {
     pub time: Timestamp,
 }
 
+/// Asks for rows of a section.
+#[derive(Clone, Copy, Debug)]
+pub struct PageQuery<'a> {
+    /// The section.
+    pub section: &'static Section,
+    /// The row that they follow by key; `None` for the first ones.
+    pub after: Option<&'a Row>,
+    /// How many at most.
+    pub page: Page,
+}
+
+/// Rows that an import stores in one transaction.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// What they are rows of.
+    pub section: &'static Section,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// How far it has come with them.
+    pub progress: &'a Progress,
+}
+
 /// A store as it was at one moment, read page by page.
 pub trait Source {
     /// Says what the store is.
     fn facts(&self) -> SourceFacts;
 
-    /// Returns the rows of a section that follow `after` by key, or its first ones; none
-    /// when there are no more. At least one is returned if there is one.
+    /// Returns the next rows of a section by key; none when there are no more. At least one is
+    /// returned if there is one.
     fn page(
         &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
+        query: PageQuery<'_>,
     ) -> impl Future<Output = Result<Vec<Row>, StoreError>> + Send;
 }
 
@@ -90,12 +110,7 @@ pub trait Target: Source {
     fn progress(&mut self) -> impl Future<Output = Result<Option<Progress>, StoreError>> + Send;
 
     /// Stores rows of a section and how far that is, in one transaction.
-    fn write(
-        &mut self,
-        section: &'static Section,
-        rows: Vec<Row>,
-        progress: &Progress,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn write(&mut self, part: Part<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Sets what follows from the rows: the next numbers, the time below which the store's
     /// clock must not fall.

@@ -58,6 +58,15 @@ impl Fault {
         Self::of(FaultKind::Size, field, problem.as_ref())
     }
 
+    /// Returns the fault as that of the job at this place of a request with several.
+    #[must_use]
+    pub fn of_job(self, place: usize) -> Self {
+        let job = format!("jobs[{place}]");
+        let message = format!("{job}: {}", self.message);
+        let field = self.field.map_or_else(|| job.clone(), |field| format!("{job}.{field}"));
+        Self { message, field: Some(field), ..self }
+    }
+
     fn of(kind: FaultKind, field: &str, problem: &str) -> Self {
         let message = format!("field `{field}` {problem}");
         Self { kind, field: Some(field.to_owned()), message }

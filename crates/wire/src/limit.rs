@@ -4,15 +4,21 @@ use outlast_core::gate::{PERIOD_MAX, Rate, STARTS_MAX};
 use outlast_core::keys::{NAME_BYTES_MAX, is_name};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::Span;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::duration;
 use crate::fault::Fault;
-use crate::json::fields::{given, known, text};
+use crate::json::fields::{given, known, no_others, text};
 use crate::ojs::names;
 
 /// Fields of the body.
 const KNOWN: &[&str] = &["scope", "of", "concurrency", "rate"];
+
+/// What a limit can be on.
+const SCOPES: [&str; 3] = ["queue", "type", "key"];
+
+/// Fields of a limit in a configuration.
+const LISTED: &[&str] = &["name", "queue", "type", "key", "scope", "of", "concurrency", "rate"];
 
 const CONCURRENCY: &str = "must be a whole number from 0 to 4294967295; 0 lets nothing start";
 
@@ -27,8 +33,43 @@ pub const RATE: &str = "starts per period, such as `100/1m` or `5/1s`: 1 to 1000
 pub fn read(name: LimitName, body: &[u8]) -> Result<Limit, Fault> {
     let fields = known(KNOWN, body)?;
     let scope = scope(text(&fields, "scope")?, text(&fields, "of")?)?;
-    let concurrency = given(&fields, "concurrency").map(concurrency).transpose()?;
-    let rate = given(&fields, "rate").map(rate_value).transpose()?;
+    of_fields(name, scope, &fields)
+}
+
+/// Reads a limit as a configuration lists it: with its name, and what it is on either as in a
+/// request's body or as `queue`, `type` or `key`.
+///
+/// # Errors
+/// Returns what is wrong with it, and what would be right.
+pub fn listed(fields: &Map<String, Value>) -> Result<Limit, Fault> {
+    const ONE_OF: &str = "is missing; a limit is on one of `queue`, `type` and `key`";
+    no_others(LISTED, fields)?;
+    let name = text(fields, "name")?.ok_or_else(|| Fault::field("name", "is missing"))?;
+    let name = self::name(name)?;
+    let mut short = SCOPES.into_iter().filter(|kind| given(fields, kind).is_some());
+    let scope = match (short.next(), short.next()) {
+        (None, _) if given(fields, "scope").is_none() => return Err(Fault::field("key", ONE_OF)),
+        (None, _) => scope(text(fields, "scope")?, text(fields, "of")?)?,
+        (Some(first), Some(second)) => {
+            let problem = format!("and `{second}` are both given: a limit is on one of them");
+            return Err(Fault::field(first, problem));
+        }
+        (Some(kind), None) => {
+            if let Some(long) = ["scope", "of"].into_iter().find(|it| given(fields, it).is_some()) {
+                let problem = format!("and `{long}` are both given: a limit is on one of them");
+                return Err(Fault::field(kind, problem));
+            }
+            let of = text(fields, kind)?.unwrap_or_default();
+            let scope = Scope::parse(kind, of).ok_or_else(|| Fault::field(kind, ONE_OF))?;
+            checked(scope).map_err(|problem| Fault::field(kind, problem))?
+        }
+    };
+    of_fields(name, scope, fields)
+}
+
+fn of_fields(name: LimitName, scope: Scope, fields: &Map<String, Value>) -> Result<Limit, Fault> {
+    let concurrency = given(fields, "concurrency").map(concurrency).transpose()?;
+    let rate = given(fields, "rate").map(rate_value).transpose()?;
     if concurrency.is_none() && rate.is_none() {
         let problem = "or `rate` is missing: a limit has at least one of them";
         return Err(Fault::field("concurrency", problem));
@@ -56,11 +97,8 @@ fn scope(kind: Option<&str>, of: Option<&str>) -> Result<Scope, Fault> {
     checked(scope).map_err(|problem| Fault::field("of", problem))
 }
 
-/// Checks what a limit applies to.
-///
-/// # Errors
-/// Returns what the name of a queue, type or key must be; it follows that name.
-pub fn checked(scope: Scope) -> Result<Scope, String> {
+/// Checks what a limit applies to, or says what the name of a queue, type or key must be.
+fn checked(scope: Scope) -> Result<Scope, String> {
     let fits = match &scope {
         Scope::Queue(of) => names::is_queue(of),
         Scope::Type(of) => names::job_type(of).is_ok(),

@@ -19,9 +19,14 @@ const KNOWN: &[&str] = &["fair_by", "max_depth", "prefers", "requires", "weights
 /// Returns what is wrong with it, and what would be right.
 pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
     let fields = known(KNOWN, body)?;
+    let (fair_by, weights) = (key(&fields)?, weights(&fields)?);
+    if fair_by == Change::Unset && !weights.is_empty() {
+        let problem = "is for fair queues, and `fair_by` is null";
+        return Err(Fault::rule("weights", problem));
+    }
     Ok(QueueChange {
-        fair_by: key(&fields)?,
-        weights: weights(&fields)?,
+        fair_by,
+        weights,
         max_depth: depth(&fields)?,
         requires: selector("requires", &fields)?,
         prefers: selector("prefers", &fields)?,
@@ -134,14 +139,12 @@ pub fn weight(text: &str) -> Result<(String, u32), String> {
 /// Returns the fault of settings that do not go together.
 #[must_use]
 pub fn refused(refusal: &QueueRefusal) -> Fault {
-    let hint = match refusal {
-        QueueRefusal::NotFair(key) => {
-            format!("need `fair_by`, which is not set: set it to `{key}` with them")
-        }
+    let problem = match refusal {
+        QueueRefusal::NotFair(key) => format!("needs a fair queue; set `fair_by` to `{key}`"),
         QueueRefusal::OtherKey { key, fair_by } => {
-            format!("are of key `{key}`, and the queue is fair by `{fair_by}`")
+            format!("has a value of key `{key}`, but the queue is fair by `{fair_by}`")
         }
-        QueueRefusal::TooManyWeights => format!("are too many: {refusal}"),
+        QueueRefusal::TooManyWeights => format!("has too many values: {refusal}"),
     };
-    Fault::rule("weights", hint)
+    Fault::rule("weights", problem)
 }

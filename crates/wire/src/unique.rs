@@ -262,11 +262,13 @@ fn write_text(text: &str, out: &mut String) {
 /// Writes a number so that `1` and `1.0` are the same. Whole numbers keep all their digits: ids
 /// may have more than a double holds.
 fn plain(number: &Number) -> String {
-    let text = number.to_string();
-    match text.strip_suffix(".0") {
-        Some("-0") => "0".to_owned(),
-        Some(whole) => whole.to_owned(),
-        None => text,
+    match number.as_f64().filter(|_| number.is_f64()) {
+        // As RFC 8785 has it: without a fraction and, below this, without an exponent.
+        Some(double) if double.abs() < 1e21 && double.fract() == 0.0 => {
+            // Minus zero is zero.
+            format!("{}", double + 0.0)
+        }
+        Some(_) | None => number.to_string(),
     }
 }
 
@@ -284,6 +286,22 @@ mod tests {
 
     fn problem(policy: Value) -> String {
         read(&policy).unwrap_err().message
+    }
+
+    #[test]
+    fn number_is_the_same_however_it_is_written() {
+        let key = |number: &str| text(json!({"keys": ["args"]}), &format!("[{number}]"), "");
+        for (one, other) in [
+            ("1e16", "10000000000000000"),
+            ("1.5e20", "150000000000000000000"),
+            ("-1E2", "-100.00"),
+            ("-0.0", "0"),
+            ("1e21", "1000000000000000000000"),
+        ] {
+            assert_eq!(key(one), key(other));
+        }
+        assert!(key("1e16").contains("[10000000000000000]"), "{}", key("1e16"));
+        assert_ne!(key("9007199254740992"), key("9007199254740993"), "ids keep their digits");
     }
 
     #[test]

@@ -16,6 +16,12 @@ const QUEUE_FULL: &str = "QUEUE_FULL";
 const QUEUE_HINT: &str = "try again when workers have taken some; `outlast queues set QUEUE \
                           --max-depth N` changes how many may wait";
 
+/// The code of a job that is not stored because another one is.
+const DUPLICATE: &str = "duplicate";
+
+const UNIQUE_HINT: &str = "`outlast jobs show` shows the other job; --unique \
+                           …,on_conflict=ignore takes it, on_conflict=replace cancels it";
+
 /// The failure of an answer that is no success.
 pub(super) fn of(status: u16, body: &str) -> Failure {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
@@ -30,8 +36,10 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
         message = format!("job {rest}");
     }
     let is_full = said("code").is_some_and(|code| code == QUEUE_FULL);
-    // The message of a full queue has all of it.
-    let more = error.get("details").filter(|_| !is_full).unwrap_or(&Value::Null);
+    let is_unique = said("code").is_some_and(|code| code == DUPLICATE)
+        && error.pointer("/details/existing_job_id").is_some();
+    // These messages have all of it.
+    let more = error.get("details").filter(|_| !is_full && !is_unique).unwrap_or(&Value::Null);
     for line in details(more) {
         // A message that names its only detail need not be said twice.
         let is_named = line
@@ -48,6 +56,7 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
             Some(format!("give a token with --token or OUTLAST_TOKEN; or {CERTIFICATE_HINT}"))
         }
         401 if message.contains("client certificate") => Some(CERTIFICATE_HINT.to_owned()),
+        409 if is_unique => Some(UNIQUE_HINT.to_owned()),
         // The server's usual hint says no more than the message.
         409 => said("hint").filter(|hint| !hint.starts_with("look it up")),
         _ if message.contains("disk is full") => Some(FULL_HINT.to_owned()),
@@ -229,6 +238,16 @@ mod tests {
         assert_eq!((failure.message.as_str(), failure.hint), ("job 7 is failed; only x", None));
         let body = r#"{"error":{"message":"key k was used","hint":"choose another key"}}"#;
         assert_eq!(of(409, body).hint.as_deref(), Some("choose another key"));
+    }
+
+    #[test]
+    fn job_that_is_in_the_way_is_named_once_and_the_hint_has_flags() {
+        let body = r#"{"error":{"code":"duplicate","hint":"send `on_conflict`","message":
+            "execution 7, which is scheduled, has the same unique key",
+            "details":{"existing_job_id":"7","existing_job_status":"scheduled"}}}"#;
+        let failure = of(409, body);
+        assert_eq!(failure.message, "job 7, which is scheduled, has the same unique key");
+        assert!(failure.hint.unwrap().contains("--unique …,on_conflict=ignore"));
     }
 
     #[test]

@@ -76,7 +76,7 @@ const LIMITS: [&str; 3] = ["api", "v1", "limits"];
 
 /// Where the fields of a limit are given.
 const FLAGS: &[(&str, &str)] =
-    &[("name", "NAME"), ("concurrency", "--concurrency"), ("rate", "--rate")];
+    &[("name", "NAME"), ("concurrency", "--concurrency"), ("rate", "--rate"), ("value", "--value")];
 
 /// Checks a rate.
 fn rate(text: &str) -> Result<String, String> {
@@ -210,6 +210,9 @@ fn page(limit: &Value) -> String {
             page.push_str(&Table::of(rows, columns).to_string());
         }
     }
+    if limit["more"] == true {
+        page.push_str("\nThere are more than these; --value shows one value.\n");
+    }
     page
 }
 
@@ -281,6 +284,14 @@ mod tests {
         assert!(lines.contains(&vec!["42", "1/5"]), "{shown}");
         let holder = ["42", "01a1fcae-2d50-72c9-9c67-56e57a9c8e02", "worker-1"];
         assert!(lines.iter().any(|line| line.starts_with(&holder)), "{shown}");
+    }
+
+    #[test]
+    fn page_says_that_there_is_more() {
+        let mut limit = limit();
+        assert!(!page(&limit).contains("more than these"));
+        limit["more"] = true.into();
+        assert!(page(&limit).ends_with("There are more than these; --value shows one value.\n"));
     }
 
     #[test]

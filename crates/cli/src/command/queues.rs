@@ -187,11 +187,26 @@ async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
         }
     }
     for (of, weight) in &args.weights {
+        if body["weights"].get(of).is_some() {
+            return Err(Failure::usage(format!("--weight `{of}` is given twice")));
+        }
         body["weights"][of] = (*weight).into();
     }
     let answer = client.put(&path(&args.queue), &body).await;
-    let answer = answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?;
-    print(&args.target, answer)
+    print(&args.target, answer.map_err(in_flags)?)
+}
+
+/// A refusal in the words of the command line.
+fn in_flags(failure: Failure) -> Failure {
+    let mut failure = field_flags::in_flags(failure, FLAGS);
+    for (field, flag) in [
+        ("; set `fair_by` to `", "; add `--fair-by "),
+        ("`fair_by` is null", "`--fair-by` is `none`"),
+        ("; or null for none", "; or `none`"),
+    ] {
+        failure.message = failure.message.replace(field, flag);
+    }
+    failure
 }
 
 fn print(target: &Target, answer: Value) -> Result<Exit, Failure> {

@@ -8,7 +8,6 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::budget::{Budgets, InterruptionCharge};
-use outlast_core::limit::Limit;
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
@@ -81,11 +80,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         service_manager::keep_watchdog(environment);
         open_files::raise();
         let tls = tls(&config)?;
-        let settings = ServerSettings {
-            tls,
-            limits: source.limits(&config),
-            ..server_settings(&config, packs)
-        };
+        let settings = ServerSettings { tls, ..server_settings(&config, packs) };
         open_files::warn_of_few(settings.connections);
         let unsafe_no_fsync = config.switches.unsafe_no_fsync;
         // Before the store is opened: a server that cannot listen leaves none behind.
@@ -133,13 +128,6 @@ impl Source<'_> {
         let settings = Settings::load(self.file.as_deref(), self.environment, self.flags.clone())?;
         Ok(ServerConfig::new(&settings, self.switches)?)
     }
-
-    /// The limits that the store must have. A server without a file that lists none leaves those
-    /// of the other servers' files alone.
-    fn limits(&self, config: &ServerConfig) -> Option<Vec<Limit>> {
-        let decides = self.file.is_some() || !config.limits.is_empty();
-        decides.then(|| config.limits.clone())
-    }
 }
 
 /// What SIGHUP reloads: tokens, roles, certificates and limits.
@@ -151,10 +139,10 @@ struct Reloadable {
 
 impl Reloadable {
     /// Reloads tokens, roles, certificates and limits. If anything is wrong, all of them stay as
-    /// they are.
+    /// they are. Limits are stored in the background, which says when they are in force.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
-            Ok(()) => tracing::info!("SIGHUP: limits, tokens, roles and certificates reloaded"),
+            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates reloaded"),
             Err(failure) => tracing::error!(
                 "SIGHUP: configuration not reloaded, because it is invalid: {}",
                 failure.message
@@ -182,7 +170,7 @@ impl Reloadable {
         if let Some((tls, loaded)) = tls {
             tls.replace(loaded);
         }
-        if let Some(limits) = source.limits(&config) {
+        if let Some(limits) = config.limits {
             self.engine.reconfigure_limits(limits);
         }
         self.access.replace(config.tokens, config.certificate_roles);
@@ -281,7 +269,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         reconnect_window: length(config.reconnect_window),
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
-        limits: (!config.limits.is_empty()).then(|| config.limits.clone()),
+        limits: config.limits.clone(),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
     }

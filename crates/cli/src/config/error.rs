@@ -1,5 +1,6 @@
 //! What can be wrong with the configuration, in words that name key, value and origin.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use outlast_cli_core::exit::Failure;
@@ -38,7 +39,7 @@ pub(crate) enum ConfigError {
         /// Where.
         origin: Origin,
         /// What would be right.
-        expected: &'static str,
+        expected: Cow<'static, str>,
         /// The line of the file, if it was one.
         excerpt: String,
     },

@@ -13,6 +13,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
+use super::value::LIMITS_EXPECTED as LIST;
 use super::{ConfigError, Origin, keys};
 
 /// A key of the section `server` that may stand at the top of the file.
@@ -55,11 +56,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
         let known = |key: &keys::Key| key.name.split('.').next() == Some(&section.value);
         if section.value != LIMITS && !keys::ALL.iter().any(known) {
             let origin = at(section.referenced.line());
-            let marked = if is_secret(&section.value) {
-                String::new()
-            } else {
-                marked(text, section.referenced, section.value.chars().count())
-            };
+            let marked = key_marked(text, section, &section.value);
             return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
         }
     }
@@ -86,6 +83,10 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
                 return Err(malformed(&format!("line {line}: `{section}` holds keys, no list")));
             }
         };
+        if section.value == LIMITS && !entries.is_empty() {
+            let detail = format!("line {line}: `{LIMITS}` is a mapping, and not {LIST}");
+            return Err(malformed(&detail));
+        }
         for (key, value) in entries {
             let name = format!("{}.{}", section.value, key.value);
             if let (true, Value::Object(group)) = (keys::is_group(&name), &value.value) {
@@ -94,11 +95,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
             }
             found.push(Entry {
                 origin: at(key.referenced.line()),
-                key_marked: if is_secret(&name) {
-                    String::new()
-                } else {
-                    marked(text, key.referenced, key.value.chars().count())
-                },
+                key_marked: key_marked(text, &key, &name),
                 name,
                 value_marked: marked(text, value.referenced, usize::MAX),
                 value: value.value,
@@ -147,6 +144,14 @@ fn grouped(
 fn is_secret(name: &str) -> bool {
     let meant = keys::find(name).or_else(|| keys::find(keys::nearest(name)));
     meant.is_some_and(|key| key.secret)
+}
+
+/// The line of a key with the key marked; nothing if it must not be shown.
+fn key_marked(text: &str, key: &Spanned<String>, name: &str) -> String {
+    if is_secret(name) {
+        return String::new();
+    }
+    marked(text, key.referenced, key.value.chars().count())
 }
 
 /// A line of what a reader of YAML says, which shows the lines around a fault: what stands

@@ -1,10 +1,12 @@
 //! Every key there is: name, default, what it is for, and what is written as its value.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use outlast_wire::nearest::nearest as nearest_of;
+use serde_json::Value;
 
-use super::value::{self, Parse};
+use super::value;
 
 /// A key of the configuration.
 #[derive(Debug)]
@@ -33,36 +35,38 @@ pub(crate) struct Kind {
     /// The unit of a bare number, or what else it is.
     pub(crate) unit: &'static str,
     /// Whether a value makes sense; says what would.
-    pub(crate) check: Parse<()>,
+    pub(crate) check: Check,
 }
 
-const ADDRESS: Kind = kind("address and port", |v| value::listen(v).map(drop));
+type Check = fn(&Value) -> Result<(), Cow<'static, str>>;
+
+const ADDRESS: Kind = kind("address and port", |v| checked(value::listen(v)));
 const DATABASE: Kind =
-    kind("sqlite:PATH or postgres://USER@HOST/NAME", |v| value::database(v).map(drop));
-const DURATION: Kind = kind("seconds", |v| value::duration(v).map(drop));
-const HEARTBEAT: Kind = kind("seconds", |v| value::heartbeat(v).map(drop));
-const SIZE: Kind = kind("bytes", |v| value::size(v).map(drop));
-const COUNT: Kind = kind("number", |v| value::count(v).map(drop));
-const MULTIPLIER: Kind = kind("number", |v| value::multiplier(v).map(drop));
-const CONCURRENCY: Kind = kind("number", |v| value::concurrency(v).map(drop));
-const FLAG: Kind = kind("true or false", |v| value::flag(v).map(drop));
-const INTERRUPTIONS: Kind = kind("free or charge", |v| value::interruptions(v).map(drop));
-const CONTAINMENT: Kind = kind("word", |v| value::containment(v).map(drop));
-const URL: Kind = kind("URL", |v| value::url(v).map(drop));
-const TEXT: Kind = kind("text", |v| value::text(v).map(drop));
-const QUEUES: Kind = kind("list", |v| value::queues(v).map(drop));
-const FILE: Kind = kind("file", |v| value::file(v).map(drop));
-const ROLES: Kind = kind("mapping", |v| value::roles(v).map(drop));
-const LIST: Kind = kind("list", |v| value::list(v).map(drop));
-const PATHS: Kind = kind("list", |v| value::paths(v).map(drop));
-const PATH: Kind = kind("path", |v| value::path(v).map(drop));
-const VARIABLES: Kind = kind("list", |v| value::variables(v).map(drop));
-const RUNTIMES: Kind = kind("list", |v| value::runtimes(v).map(drop));
-const TOKEN: Kind = kind("text", |v| value::shown_token(v).map(drop));
-const TOKENS: Kind = kind("list", |v| value::tokens(v).map(drop));
-const LIMITS: Kind = kind("list", |v| value::limits(v).map(drop));
-const LABELS: Kind = kind("mapping", |v| value::worker_labels(v).map(drop));
-const POOL: Kind = kind("text", |v| value::pool(v).map(drop));
+    kind("sqlite:PATH or postgres://USER@HOST/NAME", |v| checked(value::database(v)));
+const DURATION: Kind = kind("seconds", |v| checked(value::duration(v)));
+const HEARTBEAT: Kind = kind("seconds", |v| checked(value::heartbeat(v)));
+const SIZE: Kind = kind("bytes", |v| checked(value::size(v)));
+const COUNT: Kind = kind("number", |v| checked(value::count(v)));
+const MULTIPLIER: Kind = kind("number", |v| checked(value::multiplier(v)));
+const CONCURRENCY: Kind = kind("number", |v| checked(value::concurrency(v)));
+const FLAG: Kind = kind("true or false", |v| checked(value::flag(v)));
+const INTERRUPTIONS: Kind = kind("free or charge", |v| checked(value::interruptions(v)));
+const CONTAINMENT: Kind = kind("word", |v| checked(value::containment(v)));
+const URL: Kind = kind("URL", |v| checked(value::url(v)));
+const TEXT: Kind = kind("text", |v| checked(value::text(v)));
+const QUEUES: Kind = kind("list", |v| checked(value::queues(v)));
+const FILE: Kind = kind("file", |v| checked(value::file(v)));
+const ROLES: Kind = kind("mapping", |v| checked(value::roles(v)));
+const LIST: Kind = kind("list", |v| checked(value::list(v)));
+const PATHS: Kind = kind("list", |v| checked(value::paths(v)));
+const PATH: Kind = kind("path", |v| checked(value::path(v)));
+const VARIABLES: Kind = kind("list", |v| checked(value::variables(v)));
+const RUNTIMES: Kind = kind("list", |v| checked(value::runtimes(v)));
+const TOKEN: Kind = kind("text", |v| checked(value::shown_token(v)));
+const TOKENS: Kind = kind("list", |v| checked(value::tokens(v)));
+const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
+const LABELS: Kind = kind("mapping", |v| checked(value::worker_labels(v)));
+const POOL: Kind = kind("text", |v| checked(value::pool(v)));
 
 /// All of them, in the order in which they are documented.
 pub(crate) const ALL: &[Key] = &[
@@ -106,7 +110,7 @@ pub(crate) const ALL: &[Key] = &[
     key(
         "server.limits",
         "",
-        "limits that the API cannot change: {name, queue or type or key, concurrency, rate}",
+        "limits that the API cannot change: {name, queue or type or key, concurrency, rate}; [] removes those of before",
         LIMITS,
     ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
@@ -204,8 +208,12 @@ pub(crate) const ALL: &[Key] = &[
     ),
 ];
 
-const fn kind(unit: &'static str, check: Parse<()>) -> Kind {
+const fn kind(unit: &'static str, check: Check) -> Kind {
     Kind { unit, check }
+}
+
+fn checked<T, E: Into<Cow<'static, str>>>(read: Result<T, E>) -> Result<(), Cow<'static, str>> {
+    read.map(drop).map_err(Into::into)
 }
 
 const fn key(name: &'static str, default: &'static str, about: &'static str, kind: Kind) -> Key {

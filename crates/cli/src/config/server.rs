@@ -35,8 +35,8 @@ pub(crate) struct ServerConfig {
     pub(crate) connections: u32,
     /// Most open connections from one address; zero is half of all.
     pub(crate) connections_per_address: u32,
-    /// Limits that the API cannot change.
-    pub(crate) limits: Vec<Limit>,
+    /// Limits that the API cannot change; `None` leaves those of the last configuration alone.
+    pub(crate) limits: Option<Vec<Limit>>,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.

@@ -189,16 +189,28 @@ fn limits_may_stand_at_the_top_of_the_file() {
     let limits = "limits:\n  - {name: tenant, key: tenant, concurrency: 5}\n";
     let given = Given::file(&format!("server:\n  listen: 127.0.0.1:1\n{limits}"));
     let settings = given.load(&[], Vec::new()).unwrap();
-    let read = settings.get("server.limits", value::limits).unwrap();
+    let read = settings.get("server.limits", value::limits).unwrap().unwrap();
     assert_eq!(read[0].name.as_str(), "tenant");
     let origin = &settings.setting("server.limits").unwrap().origin;
     assert_eq!(*origin, Origin::File { path: given.path(), line: 3 });
     let none = Given::file("limits:\n").load(&[], Vec::new()).unwrap();
-    assert_eq!(none.get("server.limits", value::limits), Ok(Vec::new()));
+    assert_eq!(none.get("server.limits", value::limits), Ok(None));
     let twice = Given::file(&format!("server:\n  limits: []\n{limits}")).refusal(&[]);
     assert!(twice.contains("`limits` and `server.limits`"), "{twice}");
     let wrong = Given::file("limits:\n  - {name: tenant, concurrency: 5}\n").refusal(&[]);
-    assert!(wrong.contains("(o.yaml:1), which is not a list of limits such as"), "{wrong}");
+    let said = "(o.yaml:1), which is not right: limit `tenant`: field `key` is missing";
+    assert!(wrong.contains(said), "{wrong}");
+    let mapping = Given::file("limits:\n  tenant: {key: tenant, concurrency: 5}\n").refusal(&[]);
+    assert!(
+        mapping.contains("line 1: `limits` is a mapping, and not a list of limits such as"),
+        "{mapping}"
+    );
+    let decides = |text: &str| {
+        let settings = Given::file(text).load(&[], Vec::new()).unwrap();
+        ServerConfig::new(&settings, Switches::default()).unwrap().limits
+    };
+    assert_eq!(decides("server:\n  listen: 127.0.0.1:1\n"), None, "a file without the key");
+    assert_eq!(decides("limits: []\n"), Some(Vec::new()));
     let section = Given::file("worker: [a, b]\n").refusal(&[]);
     assert!(section.contains("line 1: `worker` holds keys, no list"), "{section}");
 }

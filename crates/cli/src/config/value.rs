@@ -15,11 +15,8 @@ use serde_json::Value;
 
 pub(crate) use address::{Database, database, listen, url};
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
-pub(crate) use limit::limits;
+pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
-
-/// Reads a value or says what would be right.
-pub(crate) type Parse<T> = fn(&Value) -> Result<T, &'static str>;
 
 /// Whether a shutdown spends one of a job's retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

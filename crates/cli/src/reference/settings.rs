@@ -124,7 +124,8 @@ fn file() -> String {
         for key in keys::ALL.iter().filter(|key| section(key) == *name) {
             let short = key.name.trim_start_matches(name).trim_start_matches('.');
             let value = match (key.default, key.kind.unit) {
-                ("", "list") => "[]",
+                // An empty list of limits removes those of before.
+                ("", "list") if key.name != "server.limits" => "[]",
                 ("", "mapping") => "{}",
                 ("", _) => "\"\"",
                 (default, _) => default,

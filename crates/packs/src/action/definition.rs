@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use outlast_core::labels::check_wanted;
 use outlast_core::selector::{Placement, Selector};
 use serde::Deserialize;
 use serde_json::Value;
@@ -277,11 +278,16 @@ impl Reading<'_> {
     }
 
     fn labels(&self, given: &Spanned<Value>) -> Result<BTreeMap<String, String>, PackError> {
-        labels(&given.value).ok_or_else(|| {
+        let read = labels(&given.value).ok_or_else(|| {
             let problem = format!("required_labels holds {}", kind(&given.value));
             let remedy = "write a mapping such as `{zone: east}` or a list such as `[zone=east]`";
             self.document.fault(line(given), problem, remedy)
-        })
+        })?;
+        check_wanted(&read).map_err(|error| {
+            let problem = format!("required_labels asks for what no worker can carry: {error}");
+            self.document.fault(line(given), problem, "name labels that workers can have")
+        })?;
+        Ok(read)
     }
 }
 

@@ -50,6 +50,7 @@ fn faulty_actions_are_reported_with_file_line_and_remedy() {
         ("retry", "runner_type: shell\nentry_point: it.sh\nretry: {attempts: 3}\n"),
         ("no attempts", "runner_type: shell\nentry_point: it.sh\nretry: 0\n"),
         ("labels", "runner_type: shell\nentry_point: it.sh\nrequired_labels: gpu\n"),
+        ("label", "runner_type: shell\nentry_point: it.sh\nrequired_labels: {gpu type: a}\n"),
         ("keys", "runner_type: shell\nentry_point: it.sh\nkeys: [tenant]\n"),
         ("key's name", "runner_type: shell\nentry_point: it.sh\nkeys: {Tenant: x}\n"),
         ("key without quotes", "runner_type: shell\nentry_point: it.sh\nkeys: {a: {{tenant}}}\n"),

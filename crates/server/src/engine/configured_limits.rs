@@ -42,7 +42,7 @@ impl Engine {
             if limits.iter().all(|limit| limit.name != *name) {
                 let order = RemoveLimit { name: name.clone(), configured: true, by: BY.into() };
                 self.change_limit(name.as_str(), Command::RemoveLimit(order)).await?;
-                tracing::info!(limit = %name, "limit removed: the configuration no longer has it");
+                tracing::warn!(limit = %name, "limit removed: the configuration no longer has it");
             }
         }
         for limit in limits {
@@ -62,6 +62,7 @@ impl Engine {
             self.change_limit(name, Command::SetLimit(Box::new(order))).await?;
             tracing::info!(limit = name, "limit set: the API cannot change it");
         }
+        tracing::info!(limits = limits.len(), "limits of the configuration are in force");
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use outlast_core::id::WorkerId;
 use outlast_store::command::ClassId;
 
 use crate::engine::classes::{ClaimOf, Class, Classes};
+use crate::engine::profile::Profile;
 use crate::engine::sessions::{Alone, Session, Sessions};
 
 use crews::FreeCrews;
@@ -31,7 +32,8 @@ pub(crate) struct Planned {
     pub(crate) max: u32,
     /// Whether it is for a job that must run alone.
     pub(crate) alone: bool,
-    /// Whether limits may apply to the jobs, and the worker has no free slot for them.
+    /// Whether the worker has no free slot for them. Whether a limit applies to them is for the store
+    /// to say: another server may have set it a moment ago.
     pub(crate) is_prefetch: bool,
     /// Tokens that were taken for it, where handing out is limited.
     pub(crate) tokens: u32,
@@ -48,7 +50,7 @@ impl Planned {
         if let Some(session) = sessions.current(self.worker, self.session) {
             session.pending = session.pending.saturating_add(self.max);
             if self.alone {
-                session.alone = Alone::Claiming;
+                session.restrictions.alone = Alone::Claiming;
             }
         }
     }
@@ -58,7 +60,7 @@ impl Planned {
         if let Some(session) = sessions.current(self.worker, self.session) {
             session.pending = session.pending.saturating_sub(self.max);
             if self.alone {
-                session.alone = Alone::No;
+                session.restrictions.alone = Alone::No;
             }
         }
     }
@@ -109,13 +111,12 @@ impl Room {
 /// at once.
 fn grouped(planned: impl Iterator<Item = Planned>) -> Vec<Planned> {
     let mut groups: Vec<Vec<Planned>> = Vec::new();
-    let mut places: HashMap<*const ClassId, usize> = HashMap::new();
+    let mut places: HashMap<Arc<[ClassId]>, usize> = HashMap::new();
+    // Most claims share their list with others.
+    let mut of_lists: HashMap<*const ClassId, usize> = HashMap::new();
     for claim in planned {
-        let place = *places.entry(claim.classes.as_ptr()).or_insert_with(|| {
-            let same = |group: &Vec<Planned>| {
-                group.first().is_some_and(|first| first.classes == claim.classes)
-            };
-            groups.iter().position(same).unwrap_or_else(|| {
+        let place = *of_lists.entry(claim.classes.as_ptr()).or_insert_with(|| {
+            *places.entry(Arc::clone(&claim.classes)).or_insert_with(|| {
                 groups.push(Vec::new());
                 groups.len() - 1
             })
@@ -134,40 +135,63 @@ fn plan_isolated(sessions: &Sessions, classes: &Classes) -> Vec<Planned> {
     if isolated.is_empty() {
         return Vec::new();
     }
-    let mut idle: Vec<&Session> =
-        sessions.iter().filter(|session| session.is_free_alone()).collect();
-    idle.retain(|session| {
-        let others = || classes.claimable().filter(|(_, class)| !class.key.isolated);
-        session.reserved.is_some()
-            || session.alone != Alone::Ran
-            || !others().any(|(id, class)| session.can_take(id, &class.asked()))
-    });
+    let mut idle = idle_crews(sessions, classes);
     let mut planned = Vec::new();
     for (id, class) in isolated {
-        let mut left = class.ready.wanted();
-        idle.retain(|session| {
-            let takes = left > 0
-                && session.reserved.is_none_or(|class| class == id)
-                && session.can_take(id, &class.asked());
-            if takes {
-                left -= 1;
-                planned.push(Planned {
-                    worker: session.worker,
-                    session: session.number,
-                    classes: [id].into(),
-                    max: 1,
-                    alone: true,
-                    is_prefetch: false,
-                    tokens: 0,
-                });
-            }
-            !takes
+        let mut left = usize::try_from(class.ready.wanted()).unwrap_or(usize::MAX);
+        let list: Arc<[ClassId]> = [id].into();
+        idle.retain_mut(|crew| {
+            let takes = crew.first().is_some_and(|one| {
+                one.restrictions.reserved.is_none_or(|class| class == id)
+                    && one.can_take(id, &class.asked())
+            });
+            let some = if takes { left.min(crew.len()) } else { 0 };
+            left -= some;
+            planned.extend(crew.drain(..some).map(|session| Planned {
+                worker: session.worker,
+                session: session.number,
+                classes: Arc::clone(&list),
+                max: 1,
+                alone: true,
+                is_prefetch: false,
+                tokens: 0,
+            }));
+            !crew.is_empty()
         });
         if idle.is_empty() {
             break;
         }
     }
     planned
+}
+
+/// Returns the workers that may get a job which must run alone: those of one profile together, by
+/// which class they are kept free for.
+fn idle_crews<'a>(sessions: &'a Sessions, classes: &Classes) -> Vec<Vec<&'a Session>> {
+    let mut crews: HashMap<(*const Profile, Option<ClassId>), Vec<&Session>> = HashMap::new();
+    for session in sessions.iter().filter(|session| session.is_free_alone()) {
+        let crew = (Arc::as_ptr(&session.profile), session.restrictions.reserved);
+        crews.entry(crew).or_default().push(session);
+    }
+    let mut crews: Vec<_> = crews.into_values().collect();
+    for crew in &mut crews {
+        let comes_last = |one: &Session| {
+            one.restrictions.reserved.is_none() && one.restrictions.alone == Alone::Ran
+        };
+        let one = crew.iter().copied().find(|one| comes_last(one));
+        if one.is_some_and(|one| takes_others(one, classes)) {
+            crew.retain(|one| !comes_last(one));
+        }
+    }
+    crews.retain(|crew| !crew.is_empty());
+    crews
+}
+
+/// Whether jobs wait for a worker that may run beside others.
+fn takes_others(session: &Session, classes: &Classes) -> bool {
+    let claimable = classes.claimable_in(&session.profile.queues, ClassId(i64::MIN));
+    let mut others = claimable.filter(|(_, class)| !class.key.isolated);
+    others.any(|(id, class)| session.can_take(id, &class.asked()))
 }
 
 #[cfg(test)]

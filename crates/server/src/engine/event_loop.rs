@@ -62,17 +62,26 @@ struct EventLoop {
     /// Where tasks beside the loop send their results.
     inputs: mpsc::WeakSender<Input>,
     sessions: Sessions,
-    classes: Classes,
+    planning: Planning,
     batcher: Batcher,
     deferred: deferred::Deferred,
-    backlog: backlog::Backlog,
     peers: peers::Peers,
-    missed: missed::Missed,
-    redispatch: redispatch::Redispatch,
-    affinity: affinity::Affinity,
-    isolation: Isolation,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
+}
+
+/// What claims are planned by, beside the sessions.
+struct Planning {
+    /// The classes that have claimable jobs.
+    classes: Classes,
+    /// When they are counted again.
+    backlog: backlog::Backlog,
+    /// How fast jobs of many dead workers are handed out again.
+    redispatch: redispatch::Redispatch,
+    /// Which workers retries avoid.
+    affinity: affinity::Affinity,
+    /// Which workers are kept free for jobs that must run alone.
+    isolation: Isolation,
 }
 
 /// How far the loop's shutdown has come.
@@ -97,15 +106,16 @@ pub(crate) async fn run(
         writer: BatchWriter::new(storage, Lane::Work, server),
         inputs: own,
         sessions: Sessions::default(),
-        classes: Classes::default(),
+        planning: Planning {
+            classes: Classes::default(),
+            backlog: backlog::Backlog::wanted(),
+            redispatch: redispatch::Redispatch::new(boot_time()),
+            affinity: affinity::Affinity::default(),
+            isolation: Isolation::default(),
+        },
         batcher: Batcher::default(),
         deferred: deferred::Deferred::default(),
-        backlog: backlog::Backlog::wanted(),
         peers: peers::Peers::default(),
-        missed: missed::Missed::default(),
-        redispatch: redispatch::Redispatch::new(boot_time()),
-        affinity: affinity::Affinity::default(),
-        isolation: Isolation::default(),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
     };
@@ -140,7 +150,7 @@ pub(crate) async fn run(
 
 impl EventLoop {
     fn is_idle(&self) -> bool {
-        self.batcher.is_empty() && !self.backlog.is_due()
+        self.batcher.is_empty() && !self.planning.backlog.is_due()
     }
 
     fn is_shutting_down(&self) -> bool {
@@ -148,7 +158,7 @@ impl EventLoop {
     }
 
     async fn step(&mut self) {
-        if self.backlog.is_due() {
+        if self.planning.backlog.is_due() {
             self.read_backlog();
         }
         self.read_missed();
@@ -208,11 +218,11 @@ impl EventLoop {
             }
             Input::Backlog(classes) => self.set_backlog(classes),
             Input::ClaimAgain(classes) => self.claim_again(&classes),
-            Input::Redispatch => self.redispatch.woken(),
+            Input::Redispatch => self.planning.redispatch.woken(),
             // Claims are planned in every turn.
             Input::RetryWaited => {}
-            Input::BacklogRead => self.backlog.reading = false,
-            Input::MissedRead => self.missed.reading = false,
+            Input::BacklogRead => self.planning.backlog.reading = false,
+            Input::MissedRead => self.peers.missed.reading = false,
             Input::Beside(beside) => self.learn_beside(beside),
             Input::CloseSessions => {
                 self.shutdown = Shutdown::Closing;
@@ -304,9 +314,9 @@ impl EventLoop {
 
     fn set_paused(&mut self, queue: &str, paused: bool) {
         self.shared.set_paused(queue, paused);
-        self.backlog.wanted |= !paused;
+        self.planning.backlog.wanted |= !paused;
         if paused {
-            self.classes.clear_queue(queue);
+            self.planning.classes.clear_queue(queue);
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Clients choose queue names freely, so a queue is forgotten when no client waits for it and
 //! none has fetched from it for a while.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use outlast_core::time::{BootTime, Span};
@@ -103,6 +103,13 @@ impl LongPolls {
         queues.by_name.entry((name, tenant)).or_insert_with(|| Queue::new(now)).fetched = now;
     }
 
+    /// Returns the queues whose jobs clients of this server wait for.
+    pub(crate) fn waited_for(&self) -> HashSet<String> {
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited_for = queues.by_name.iter().filter(|(_, queue)| queue.waiting() > 0);
+        waited_for.map(|((name, _), _)| name.clone()).collect()
+    }
+
     /// Wakes as many clients that wait for jobs of a queue as there are jobs for them; returns how
     /// many. Jobs of a tenant are also for clients that name no tenant.
     pub(crate) fn wake(&self, name: &str, tenant: Option<&str>, jobs: u64) -> u64 {
@@ -111,9 +118,7 @@ impl LongPolls {
         let mut place = (name.to_owned(), tenant.map(ToOwned::to_owned));
         loop {
             if let Some(queue) = queues.by_name.get(&place) {
-                // Every waiting client holds a clone.
-                let waiting = Arc::strong_count(&queue.woken).saturating_sub(1);
-                let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+                let waiting = u64::try_from(queue.waiting()).unwrap_or(u64::MAX);
                 let some = waiting.min(jobs - woken);
                 (0..some).for_each(|_| queue.woken.notify_one());
                 woken += some;
@@ -154,7 +159,7 @@ impl LongPolls {
         {
             queue.opens = None;
             // One that does not wait yet finds out by its own claim.
-            if Arc::strong_count(&queue.woken) > 1 {
+            if queue.waiting() > 0 {
                 queue.woken.notify_one();
             }
         }
@@ -191,7 +196,7 @@ impl Queues {
         if self.by_name.len() < SEARCH_MIN.max(self.left.saturating_mul(2)) {
             return;
         }
-        self.by_name.retain(|_, queue| queue.is_fresh(now) || Arc::strong_count(&queue.woken) > 1);
+        self.by_name.retain(|_, queue| queue.is_fresh(now) || queue.waiting() > 0);
         self.left = self.by_name.len();
     }
 }
@@ -199,6 +204,11 @@ impl Queues {
 impl Queue {
     fn new(now: BootTime) -> Self {
         Self { fetched: now, signalled: None, opens: None, woken: Arc::default() }
+    }
+
+    /// Returns how many clients wait: each holds a clone.
+    fn waiting(&self) -> usize {
+        Arc::strong_count(&self.woken).saturating_sub(1)
     }
 
     fn is_fresh(&self, now: BootTime) -> bool {
@@ -290,5 +300,7 @@ mod tests {
         assert_eq!(long_polls.wake("q", Some("a"), 9), 3);
         assert_eq!(long_polls.wake("q", Some("b"), 9), 2);
         assert_eq!(long_polls.wake("other", None, 1), 0);
+        drop(long_polls.fetch(&["other".into()], None, at(0)));
+        assert_eq!(long_polls.waited_for(), ["q".to_owned()].into());
     }
 }

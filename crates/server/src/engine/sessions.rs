@@ -26,13 +26,8 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) profile: Arc<Profile>,
     pub(crate) facts: Arc<SessionFacts>,
-    outputs: OutputSender,
-    /// Ends the stream when the session is dropped here.
-    _closer: DropGuard,
-    /// Slots, busy and free.
-    pub(crate) slots: u32,
-    /// Jobs beyond the slots, for short work.
-    pub(crate) prefetch: u32,
+    stream: Stream,
+    pub(crate) capacity: Capacity,
     /// Whether the worker's phase allows new work.
     pub(crate) running: bool,
     pub(crate) in_flight: HashMap<JobId, InFlightAttempt>,
@@ -41,15 +36,38 @@ pub(crate) struct Session {
     completed: u32,
     /// Jobs claimed for it whose claim is still under way.
     pub(crate) pending: u32,
+    pub(crate) restrictions: Restrictions,
+    /// Which classes workers of its profile can take.
+    fits: Arc<Fits>,
+}
+
+/// How many jobs a worker takes at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Capacity {
+    /// Slots, busy and free.
+    pub(crate) slots: u32,
+    /// Jobs beyond the slots, for short work.
+    pub(crate) prefetch: u32,
+}
+
+/// What keeps a session from jobs that its worker could run.
+#[derive(Debug)]
+pub(crate) struct Restrictions {
     /// How it stands to jobs that must run alone.
     pub(crate) alone: Alone,
     /// The class whose job it is kept free for: it gets nothing else.
     pub(crate) reserved: Option<ClassId>,
     /// The classes of retries that avoid it now.
     pub(crate) avoided: HashMap<ClassId, Avoided>,
-    /// Which classes workers of its profile can take.
-    fits: Arc<Fits>,
+}
+
+/// The way to the worker.
+#[derive(Debug)]
+struct Stream {
+    outputs: OutputSender,
     outbox: Outbox,
+    /// Ends the stream when the session is dropped here.
+    _closer: DropGuard,
 }
 
 /// Which classes workers of a profile can take, and how much they have of what these prefer, as
@@ -61,6 +79,9 @@ struct Fits {
     next: AtomicI64,
     /// As `next`, for jobs ahead of free slots. One turn for both could skip classes each time.
     next_ahead: AtomicI64,
+    /// How often a class was looked up.
+    #[cfg(test)]
+    looks: std::sync::atomic::AtomicUsize,
 }
 
 impl Fits {
@@ -135,26 +156,25 @@ impl Session {
             number,
             profile,
             facts: Arc::new(facts),
-            outputs,
-            _closer: closer,
-            slots: 0,
-            prefetch: 0,
+            stream: Stream { outputs, outbox: Outbox::default(), _closer: closer },
+            capacity: Capacity::default(),
             running: true,
             in_flight: HashMap::new(),
             completed: 0,
             pending: 0,
-            alone: Alone::No,
-            reserved: None,
-            avoided: HashMap::new(),
+            restrictions: Restrictions {
+                alone: Alone::No,
+                reserved: None,
+                avoided: HashMap::new(),
+            },
             fits: Arc::default(),
-            outbox: Outbox::default(),
         }
     }
 
     /// Sets how much the worker takes, up to what any worker may take.
     pub(crate) fn set_capacity(&mut self, slots: u32, prefetch: u32) {
         let (slots, prefetch) = (slots.min(CONCURRENCY_MAX), prefetch.min(CONCURRENCY_MAX));
-        (self.slots, self.prefetch) = (slots, prefetch);
+        self.capacity = Capacity { slots, prefetch };
         self.facts.set_slots(slots);
     }
 
@@ -165,7 +185,8 @@ impl Session {
 
     /// Whether a job that must run alone is on the worker, or on its way to it.
     pub(crate) fn runs_alone(&self) -> bool {
-        self.alone == Alone::Claiming || self.in_flight.values().any(|attempt| attempt.isolated)
+        self.restrictions.alone == Alone::Claiming
+            || self.in_flight.values().any(|attempt| attempt.isolated)
     }
 
     /// Returns how many jobs take room of it, or are about to.
@@ -176,15 +197,18 @@ impl Session {
 
     /// Whether a job that must run alone may come now.
     pub(crate) fn is_free_alone(&self) -> bool {
-        self.gets_work() && self.slots > 0 && self.in_flight.is_empty() && self.pending == 0
+        self.gets_work()
+            && self.capacity.slots > 0
+            && self.in_flight.is_empty()
+            && self.pending == 0
     }
 
     /// Returns how many more jobs it takes, prefetch included or not.
     pub(crate) fn room(&self, with_prefetch: bool) -> u32 {
-        if !self.gets_work() || self.reserved.is_some() || self.runs_alone() {
+        if !self.gets_work() || self.restrictions.reserved.is_some() || self.runs_alone() {
             return 0;
         }
-        let limit = self.slots + if with_prefetch { self.prefetch } else { 0 };
+        let limit = self.capacity.slots + if with_prefetch { self.capacity.prefetch } else { 0 };
         limit.saturating_sub(self.busy())
     }
 
@@ -198,9 +222,17 @@ impl Session {
         if !self.profile.serves(&asked.key.queue) {
             return None;
         }
+        #[cfg(test)]
+        self.fits.looks.fetch_add(1, Ordering::Relaxed);
         let mut fits = self.fits.lock();
         let judge = || self.profile.fits(asked).is_ok().then(|| self.profile.merit(asked));
         *fits.entry(id).or_insert_with(judge)
+    }
+
+    /// Returns how often a class was looked up for workers of its profile.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> usize {
+        self.fits.looks.load(Ordering::Relaxed)
     }
 
     /// Returns from which class on a plan looks for jobs for workers of its profile, for their slots
@@ -221,22 +253,22 @@ impl Session {
             progress: AttemptProgress::Delivered,
             isolated: claimed.isolated,
         };
-        self.alone = if claimed.isolated { Alone::Ran } else { Alone::No };
+        self.restrictions.alone = if claimed.isolated { Alone::Ran } else { Alone::No };
         self.hold(claimed.job.id, attempt);
-        self.outbox.deliveries.push(claimed);
+        self.stream.outbox.deliveries.push(claimed);
     }
 
     pub(crate) fn answer(&mut self, answer: ReportAnswer) {
-        self.outbox.answers.push(answer);
+        self.stream.outbox.answers.push(answer);
     }
 
     pub(crate) fn order(&mut self, order: SessionOrder) {
-        self.outbox.orders.push(order);
+        self.stream.outbox.orders.push(order);
     }
 
     /// Sends the outbox, each kind of output at once.
     fn flush(&mut self) {
-        let Outbox { answers, deliveries, orders } = std::mem::take(&mut self.outbox);
+        let Outbox { answers, deliveries, orders } = std::mem::take(&mut self.stream.outbox);
         if !answers.is_empty() {
             self.send(Output::Answers(answers));
         }
@@ -255,7 +287,7 @@ impl Session {
 
     fn send(&self, output: Output) {
         // The reader of a closed stream notices, and detaches the session.
-        drop(self.outputs.send(SessionOutput { session: self.number, output }));
+        drop(self.stream.outputs.send(SessionOutput { session: self.number, output }));
     }
 
     fn overdue(&mut self, before: BootTime) -> Vec<(JobId, Epoch)> {

@@ -196,7 +196,8 @@ async fn plain_clients_are_woken_when_a_rate_lets_the_next_job_start() {
     assert!(claimed.iter().all(|claimed| claimed.as_ref().unwrap().len() == 1), "{claimed:?}");
 }
 
-/// Each end of an attempt once woke all clients that waited for the limit, at every server.
+/// Each end of an attempt once woke all clients that waited for the limit, at every server; and then
+/// one for each type of jobs.
 #[tokio::test]
 async fn slot_that_is_free_wakes_one_plain_client() {
     let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
@@ -210,7 +211,11 @@ async fn slot_that_is_free_wakes_one_plain_client() {
     });
     let engine = Engine::start(Arc::new(store), settings);
     limit_default(&engine, Some(1), None).await;
-    engine.submit(Command::EnqueueAll((1..=50).map(noop_job).collect())).await.unwrap();
+    let jobs = (1..=50).map(|n| {
+        let job = noop_job(n);
+        NewJob { class: ClassKey { job_type: format!("type-{}", n % 25), ..job.class }, ..job }
+    });
+    engine.submit(Command::EnqueueAll(jobs.collect())).await.unwrap();
     let (results, mut claimed) = mpsc::unbounded_channel();
     for _ in 0..50 {
         let (engine, results) = (engine.clone(), results.clone());
@@ -423,6 +428,8 @@ async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() 
     }
     let found = engine.store().job(poison).await.unwrap().unwrap();
     assert!(found.isolated && found.state == State::Available, "{found:?}");
+    let why = engine.waiting_reason(&found).expect("it waits");
+    assert!(why.starts_with("waits for a worker that holds nothing else: "), "{why}");
     // Jobs end one by one, on one worker after the other, as they do on any fleet.
     for turn in 0..9 {
         // Slower than a server looks for workers to keep free.

@@ -29,10 +29,11 @@ pub(crate) enum Eligible {
     No,
 }
 
-/// Returns why a claimable job of the class waits, as far as it is not for a limit.
-pub(crate) fn reason(key: &ClassKey, shared: &SharedState) -> String {
+/// Returns why a claimable job waits that is stored in this class, as far as it is not for a limit.
+/// One that must run alone is claimed in another class, which asks for the same workers.
+pub(crate) fn reason(key: &ClassKey, runs_alone: bool, shared: &SharedState) -> String {
     match eligible(key, shared) {
-        Eligible::Yes if key.isolated => {
+        Eligible::Yes if runs_alone => {
             "waits for a worker that holds nothing else: two workers died under it".into()
         }
         Eligible::Yes => "waits for its turn".into(),

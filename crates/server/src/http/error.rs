@@ -10,7 +10,9 @@ use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
 use outlast_wire::Fault;
+use outlast_wire::execution::status::Status;
 use outlast_wire::ojs::error::Code;
+use serde_json::{Value, json};
 
 use crate::access::Denied;
 use crate::engine::{ClaimError, OrderError, Unavailable};
@@ -41,6 +43,10 @@ pub(crate) enum ApiError {
     Unsupported(String),
     /// A job was not stored.
     Enqueue(EnqueueRefusal),
+    /// An execution was not stored, because another one has its unique key.
+    NotUnique { holder: JobId, status: Status },
+    /// A request with several jobs is wrong, or refused, for the one at this place.
+    OfJob(usize, Box<Self>),
     /// The server cannot do this now.
     Unavailable(Unavailable),
     /// A bug in the server.
@@ -94,11 +100,21 @@ impl ApiError {
         match self {
             Self::NotFound(what, _) => what.hint(),
             Self::Intake(IntakeError::UnknownAction { .. }) => ACTION_HINT,
-            Self::Enqueue(EnqueueRefusal::NotUnique { .. }) => {
+            Self::Enqueue(EnqueueRefusal::NotUnique { .. }) | Self::NotUnique { .. } => {
                 "look the other job up, or send `on_conflict` `ignore` or `replace`"
             }
+            Self::OfJob(_, error) => error.hint(),
             Self::KeyReused(_) => "repeat the first request unchanged, or choose another key",
             _ => self.code().hint(),
+        }
+    }
+
+    /// Says which job of a request with several it is about. A full queue is full for all.
+    pub(crate) fn of_job(self, place: usize) -> Self {
+        match self {
+            Self::Fault(fault) => Self::Fault(fault.of_job(place)),
+            full @ Self::Enqueue(EnqueueRefusal::QueueFull { .. }) => full,
+            error => Self::OfJob(place, Box::new(error)),
         }
     }
 
@@ -123,13 +139,15 @@ impl ApiError {
     }
 
     /// Returns the code on the wire.
-    pub(crate) const fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Self::Fault(fault) => Code::of(fault.kind),
             Self::Intake(error) => error.code(),
             Self::Enqueue(EnqueueRefusal::Expired(_) | EnqueueRefusal::RepeatedKey(_)) => {
                 Code::ValidationError
             }
+            Self::OfJob(_, error) => error.code(),
+            Self::NotUnique { .. } => Code::Duplicate,
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
             Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
@@ -164,29 +182,37 @@ impl ApiError {
             Self::TooSlow => Cow::Borrowed("request body was not received in time"),
             Self::Intake(error) => Cow::Owned(error.to_string()),
             Self::Enqueue(refusal) => Cow::Owned(refusal.to_string()),
+            Self::NotUnique { holder, status } => Cow::Owned(format!(
+                "execution {holder}, which is {}, has the same unique key",
+                status.as_str()
+            )),
+            Self::OfJob(place, error) => Cow::Owned(format!("jobs[{place}]: {}", error.message())),
             Self::Unavailable(unavailable) => Cow::Borrowed(&unavailable.reason),
         }
     }
 
-    /// Returns details, as JSON.
-    pub(crate) fn details(&self) -> Option<String> {
+    /// Returns details.
+    pub(crate) fn details(&self) -> Option<Value> {
         match self {
-            Self::Fault(Fault { field: Some(field), .. }) => {
-                Some(serde_json::json!({ "field": field }).to_string())
-            }
+            Self::Fault(Fault { field: Some(field), .. }) => Some(json!({ "field": field })),
             Self::Intake(error) => error.details(),
             Self::Enqueue(EnqueueRefusal::NotUnique { holder, state }) => {
                 let (id, state) = (holder.to_string(), state.as_str());
-                let details = serde_json::json!({
-                    "existing_job_id": id, "existing_job_state": state
-                });
-                Some(details.to_string())
+                Some(json!({ "existing_job_id": id, "existing_job_state": state }))
+            }
+            Self::NotUnique { holder, status } => {
+                let (id, status) = (holder.to_string(), status.as_str());
+                Some(json!({ "existing_job_id": id, "existing_job_status": status }))
+            }
+            Self::OfJob(place, error) => {
+                let mut details = error.details().unwrap_or_else(|| json!({}));
+                if let Some(details) = details.as_object_mut() {
+                    details.insert("field".to_owned(), json!(format!("jobs[{place}]")));
+                }
+                Some(details)
             }
             Self::Enqueue(EnqueueRefusal::QueueFull { queue, depth, .. }) => {
-                let details = serde_json::json!({
-                    "queue": queue, "depth": depth.jobs, "max_depth": depth.max
-                });
-                Some(details.to_string())
+                Some(json!({ "queue": queue, "depth": depth.jobs, "max_depth": depth.max }))
             }
             _ => None,
         }
@@ -199,6 +225,7 @@ impl ApiError {
                 Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
             }
             Self::Enqueue(EnqueueRefusal::Busy(_) | EnqueueRefusal::QueueFull { .. }) => Some(1),
+            Self::OfJob(_, error) => error.retry_after(),
             _ => None,
         }
     }

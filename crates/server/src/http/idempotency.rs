@@ -50,6 +50,13 @@ pub(super) enum Endpoint {
     Batch,
 }
 
+/// What a key was used for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    endpoint: Endpoint,
+    fingerprint: Fingerprint,
+}
+
 /// The outcome of a request with a key.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -98,7 +105,7 @@ impl IdempotencyKey {
     pub(super) async fn enqueue(
         self,
         app: &App,
-        request: Fingerprint,
+        Request { endpoint, fingerprint: request }: Request,
         jobs: Vec<NewJob>,
     ) -> Result<Outcome, ApiError> {
         // The same request asks for the same jobs.
@@ -120,8 +127,12 @@ impl IdempotencyKey {
                 (stored.iter().map(|stored| stored.id).collect(), false)
             }
             Ok(EnqueuedOnce::Before(ids)) => (ids, true),
-            Err(EnqueueOnceRefusal::Job(_position, refusal)) => {
-                return Err(ApiError::Enqueue(refusal));
+            Err(EnqueueOnceRefusal::Job(place, refusal)) => {
+                let error = ApiError::Enqueue(refusal);
+                return Err(match endpoint {
+                    Endpoint::Batch => error.of_job(place),
+                    Endpoint::Execution | Endpoint::Job => error,
+                });
             }
             Err(EnqueueOnceRefusal::OtherRequest) => {
                 return Err(ApiError::KeyReused(format!(
@@ -140,14 +151,15 @@ impl IdempotencyKey {
     }
 }
 
-/// Returns the fingerprint of a request.
-pub(super) fn request(endpoint: Endpoint, tenant: Option<&str>, body: &[u8]) -> Fingerprint {
-    let endpoint = match endpoint {
+/// Identifies a request.
+pub(super) fn request(endpoint: Endpoint, tenant: Option<&str>, body: &[u8]) -> Request {
+    let name = match endpoint {
         Endpoint::Execution => b"execution",
         Endpoint::Job => b"ojs   job",
         Endpoint::Batch => b"ojs batch",
     };
-    hash(&[endpoint, tenant.unwrap_or_default().as_bytes(), body])
+    let fingerprint = hash(&[name, tenant.unwrap_or_default().as_bytes(), body]);
+    Request { endpoint, fingerprint }
 }
 
 /// Hashes parts with their lengths, so that different lists of parts differ.

@@ -13,6 +13,7 @@ use outlast_store::limit::{
     SetLimit, gate_state,
 };
 use outlast_store::{Command, Reply, Store, StoreError};
+use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::limit;
 use outlast_wire::ojs::error::Code;
@@ -28,6 +29,9 @@ use crate::engine::unexpected;
 
 /// Most gates, and most holders of all of them, that one response shows.
 const SHOWN_MAX: u32 = 100;
+
+/// Most gates that are read to find them: some may be of a limit that had the name before.
+const READ_MAX: u32 = 10 * SHOWN_MAX;
 
 const SHOW: &[(&str, &str)] =
     &[("value", "Only this value of the key, of a limit on a key; whether or not it is in use")];
@@ -197,6 +201,8 @@ fn gate_without_value(limit: &Limit) -> Option<GateOf<'_>> {
 struct InUse<'a> {
     limit: &'a Limit,
     gates: Vec<(GateRecord, Vec<GateHolder>)>,
+    /// There is more than is shown.
+    more: bool,
     workers: HashMap<WorkerId, String>,
     now: Timestamp,
 }
@@ -213,8 +219,17 @@ impl<'a> InUse<'a> {
             Some(value) if matches!(limit.scope, LimitScope::Key(_)) => {
                 Some(GateOf { limit, value: Some(value) })
             }
-            Some(_) | None => gate_without_value(limit),
+            Some(_) => {
+                let (kind, of) = (limit.scope.kind(), limit.scope.of());
+                let problem = format!(
+                    "goes with a limit on a key; {} is on {kind} {of}, whose jobs count together",
+                    limit.name
+                );
+                return Err(Fault::rule("value", problem).into());
+            }
+            None => gate_without_value(limit),
         };
+        let mut more = false;
         let found = match one {
             Some(gate) => {
                 let (id, value) = (gate.id(), gate.value.map(ToOwned::to_owned));
@@ -223,10 +238,13 @@ impl<'a> InUse<'a> {
                 vec![found.unwrap_or(unused)]
             }
             None => {
-                let query = GateQuery { name: limit.name.clone(), limit: SHOWN_MAX };
+                let query = GateQuery { name: limit.name.clone(), limit: READ_MAX };
                 let mut found = store.gates(query).await?;
+                let is_cut = found.len() >= READ_MAX as usize;
                 // Others are of a limit that had this name before.
                 found.retain(|gate| GateOf { limit, value: gate.value.as_deref() }.id() == gate.id);
+                more = is_cut || found.len() > SHOWN_MAX as usize;
+                found.truncate(SHOWN_MAX as usize);
                 found
             }
         };
@@ -238,6 +256,8 @@ impl<'a> InUse<'a> {
                 holders = store.gate_holders(gate.id, room).await?;
                 room = room.saturating_sub(u32::try_from(holders.len()).unwrap_or(u32::MAX));
             }
+            // Without room, more of them hold it than are shown.
+            more |= room == 0 && gate.in_flight > holders.len() as u64;
             gates.push((gate, holders));
         }
         let mut ids: Vec<WorkerId> =
@@ -246,7 +266,7 @@ impl<'a> InUse<'a> {
         ids.dedup();
         let named = if ids.is_empty() { Vec::new() } else { store.workers_named(ids).await? };
         let workers = named.into_iter().map(|worker| (worker.id, worker.name)).collect();
-        Ok(Self { limit, gates, workers, now: app.now().await? })
+        Ok(Self { limit, gates, more, workers, now: app.now().await? })
     }
 
     fn write(&self, object: &mut Object<'_>) {
@@ -259,6 +279,7 @@ impl<'a> InUse<'a> {
             object.array("holders", holders, |out, holder| self.holder(out, holder));
             object.end();
         });
+        object.flag("more", self.more);
     }
 
     /// Returns when the rate lets the next job start, if it does not now.

@@ -110,7 +110,7 @@ impl Responder {
         if status.is_server_error() {
             tracing::warn!(request_id = %id, %status, "request failed: {message}");
         }
-        let details = failure.details();
+        let details = failure.details().map(|details| details.to_string());
         let body = ErrorBody {
             code,
             message: &message,

@@ -3,6 +3,7 @@
 use outlast_packs::{PackSet, Violation};
 use outlast_wire::Fault;
 use outlast_wire::ojs::error::Code;
+use serde_json::{Value, json};
 
 /// Why a request becomes no job.
 #[derive(Debug, thiserror::Error)]
@@ -45,10 +46,10 @@ impl IntakeError {
         }
     }
 
-    /// Returns more about it, as JSON.
-    pub(crate) fn details(&self) -> Option<String> {
+    /// Returns more about it.
+    pub(crate) fn details(&self) -> Option<Value> {
         let Self::InvalidParameters { violations, .. } = self else { return None };
-        Some(serde_json::json!({ "violations": violations }).to_string())
+        Some(json!({ "violations": violations }))
     }
 }
 

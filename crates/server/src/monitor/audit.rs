@@ -2,8 +2,10 @@
 //! with the attempts that hold them.
 //!
 //! What differs is corrected, reported as an event and counted: it is a bug of Outlast. Where nothing
-//! does, nothing is written.
+//! does, nothing is written. Each audit goes on where the last one has ended: gates that stay wrong,
+//! because other sessions have them locked, hide no others.
 
+use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::Span;
 use outlast_store::command::{LeadershipFence, Recount};
 use outlast_store::limit::Miscount;
@@ -23,6 +25,8 @@ pub(super) struct Audit {
     engine: Engine,
     interval: Span,
     leadership: watch::Receiver<Option<LeadershipFence>>,
+    /// The last gate of the last audit, if there may be others behind it.
+    after: Option<GateId>,
 }
 
 impl Audit {
@@ -31,7 +35,7 @@ impl Audit {
         idle: Span,
         leadership: watch::Receiver<Option<LeadershipFence>>,
     ) -> Self {
-        Self { engine, interval: Span(idle.0 * EVERY), leadership }
+        Self { engine, interval: Span(idle.0 * EVERY), leadership, after: None }
     }
 
     pub(super) async fn run(&mut self) {
@@ -47,8 +51,13 @@ impl Audit {
         }
     }
 
-    async fn audit(&self, leadership: LeadershipFence) {
-        let gates = match self.engine.store().miscounted_gates(CORRECTED_MAX).await {
+    async fn audit(&mut self, leadership: LeadershipFence) {
+        let after = self.after.take();
+        let mut looked = self.engine.store().miscounted_gates(after, CORRECTED_MAX).await;
+        if after.is_some() && looked.as_ref().is_ok_and(Vec::is_empty) {
+            looked = self.engine.store().miscounted_gates(None, CORRECTED_MAX).await;
+        }
+        let gates = match looked {
             Ok(gates) if gates.is_empty() => return,
             Ok(gates) => gates,
             Err(error) => {
@@ -56,6 +65,7 @@ impl Audit {
                 return;
             }
         };
+        self.after = gates.last().copied();
         match self.engine.submit(Command::Recount(Recount { leadership, gates })).await {
             Ok(Reply::Recounted(Ok(corrected))) => self.report(&corrected),
             // The next prune finds out who leads.
@@ -67,8 +77,9 @@ impl Audit {
     fn report(&self, corrected: &[Miscount]) {
         self.engine.counters().recounted(corrected.len());
         for Miscount { limit, value, counted, held, .. } in corrected {
+            let limit = limit.as_ref().map(LimitName::as_str);
             let value = value.as_deref();
-            tracing::error!(%limit, value, counted, held, "limit counted wrongly, corrected");
+            tracing::error!(limit, value, counted, held, "limit counted wrongly, corrected");
         }
     }
 }

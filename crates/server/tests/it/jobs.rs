@@ -182,6 +182,7 @@ async fn what_is_not_served_yet_is_refused_or_named() {
     let manifest = api.get("/ojs/manifest").await.expect(200);
     assert_eq!(manifest["extensions"], json!(["graceful-shutdown"]));
     assert_eq!(manifest["capabilities"]["unique_jobs"], true);
+    assert_eq!(manifest["capabilities"]["unique_jobs_strength"], "strong");
 }
 
 #[tokio::test]

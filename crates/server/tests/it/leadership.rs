@@ -26,7 +26,7 @@ use outlast_store::command::{
 };
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
-use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _};
+use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tower::ServiceExt as _;
@@ -221,7 +221,7 @@ fn leadership_of_a_server_that_dies_is_another_s_when_its_lease_is_over() {
 fn miscount_and_await(scene: &Scene) {
     scene.store.miscount(1).expect("the store is open");
     for _ in 0..1500 {
-        let suspects = scene.runtime.block_on(scene.store.miscounted_gates(10));
+        let suspects = scene.runtime.block_on(scene.store.miscounted_gates(None, 10));
         if suspects.expect("the store is open").is_empty() {
             return;
         }
@@ -285,6 +285,57 @@ fn count_of_a_limit_that_is_wrong_is_corrected_once_and_told_and_nothing_is_writ
     assert!(metrics.contains("\noutlast_limit_recounts_total 2\n"), "{metrics}");
     let events = get("/api/v1/events?stream=false&type=limit.recounted");
     assert_eq!(events.matches("all counted 2, and 1 held it").count(), 2, "{events}");
+    server.stop();
+}
+
+/// As many gates as one audit corrects stay wrong: another session has them locked.
+#[test]
+fn gates_that_stay_wrong_hide_no_others_from_the_audit() {
+    const GATES: usize = 150;
+    const AT_ONCE: usize = 100;
+    let mut scene = Scene::new();
+    let (name, scope) = (LimitName::new("each").expect("a name"), Scope::Key("tenant".into()));
+    let limit = Limit { name, scope, concurrency: Some(5), rate: None };
+    let set = SetLimit { limit, configured: false, by: "operator".into() };
+    let jobs = (0..GATES).map(|n| {
+        let mut job = scene.new_job();
+        job.keys = Keys::new([("tenant".into(), format!("t{n}"))].into()).expect("keys");
+        job.class.keyed = true;
+        job
+    });
+    let enqueue = Command::EnqueueAll(jobs.collect());
+    let claim = Claim {
+        claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(3600) },
+        from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+        max: NonZeroU32::MAX,
+        is_prefetch: false,
+        asked: AskedByQueues::default(),
+    };
+    scene.apply(vec![Command::SetLimit(Box::new(set)), enqueue, Command::Claim(claim)]);
+    scene.store.miscount(1).expect("the store is open");
+    let suspects = |scene: &Scene| {
+        scene.runtime.block_on(scene.store.miscounted_gates(None, 1000)).expect("the store is open")
+    };
+    let all = suspects(&scene);
+    assert_eq!(all.len(), GATES);
+    let locked = all[0];
+    let server = Process::start(&scene.store.reopen().failing(move |batch| {
+        let is_locked = |command: &Command| match command {
+            Command::Recount(recount) => recount.gates.contains(&locked),
+            _ => false,
+        };
+        batch.commands.iter().any(is_locked).then(|| StoreError::Locked("a gate".into()))
+    }));
+    let mut left = GATES;
+    for _ in 0..100 {
+        let id = scene.ended();
+        scene.await_gone(id);
+        left = suspects(&scene).len();
+        if left < GATES {
+            break;
+        }
+    }
+    assert_eq!(left, AT_ONCE, "the others are corrected");
     server.stop();
 }
 

@@ -35,7 +35,7 @@ async fn limit_is_set_shown_replaced_and_removed() {
     let at = &shown["set_at"];
     let expected = json!({"name": "tenant", "scope": "key", "of": "tenant", "concurrency": 5,
         "rate": "100/1m", "configured": false, "set_by": shown["set_by"], "set_at": at,
-        "in_use": []});
+        "in_use": [], "more": false});
     assert_eq!(shown, expected);
     let limit = json!({"scope": "queue", "of": "mail", "concurrency": 0});
     let replaced = set(&api, "tenant", limit).await.expect(200);
@@ -225,4 +225,30 @@ async fn limit_on_a_key_counts_each_value_for_itself() {
     assert_eq!(one["data"]["in_use"][0]["holders"][0]["job"], json!(jobs[0]));
     let unused = api.get("/api/v1/limits/tenant?value=99").await.expect(200);
     assert_eq!(unused["data"]["in_use"][0]["in_flight"], 0);
+}
+
+#[tokio::test]
+async fn more_values_than_are_shown_are_not_left_out_silently() {
+    let api = Api::start();
+    let limit = json!({"scope": "key", "of": "tenant", "concurrency": 1});
+    set(&api, "tenant", limit).await.expect(201);
+    for tenant in 0..=100 {
+        api.enqueue(json!({"keys": {"tenant": tenant.to_string()}})).await;
+        if tenant == 100 {
+            assert_eq!(show(&api, "tenant").await["more"], false);
+        }
+        api.fetch("w").await;
+    }
+    let shown = show(&api, "tenant").await;
+    assert_eq!(shown["in_use"].as_array().map(Vec::len), Some(100));
+    assert_eq!(shown["more"], true);
+}
+
+#[tokio::test]
+async fn value_goes_with_a_limit_on_a_key() {
+    let api = Api::start();
+    set(&api, "mail", json!({"scope": "queue", "of": "mail", "concurrency": 1})).await.expect(201);
+    let refused = api.get("/api/v1/limits/mail?value=42").await.refused(422, "validation_error");
+    let message = refused["message"].to_string();
+    assert!(message.contains("goes with a limit on a key; mail is on queue mail"), "{message}");
 }

@@ -60,7 +60,11 @@ async fn settings_that_are_wrong_say_what_would_be_right() {
     let api = Api::start();
     let refused = set(&api, "mail", json!({"weights": {"tenant:42": 3}})).await;
     let message = refused.refused(422, "validation_error")["message"].to_string();
-    assert!(message.contains("need `fair_by`"), "{message}");
+    assert!(message.contains("needs a fair queue; set `fair_by` to `tenant`"), "{message}");
+    let contrary = json!({"fair_by": null, "weights": {"tenant:42": 3}});
+    let message =
+        set(&api, "mail", contrary).await.refused(422, "validation_error")["message"].to_string();
+    assert!(message.contains("is for fair queues, and `fair_by` is null"), "{message}");
     set(&api, "mail", json!({"fair_by": "account"})).await.expect(200);
     let refused = set(&api, "mail", json!({"weights": {"tenant:42": 3}})).await;
     let message = refused.refused(422, "validation_error")["message"].to_string();

@@ -46,13 +46,40 @@ async fn policies_answer_as_the_standard_says() {
 }
 
 #[tokio::test]
+async fn refused_batch_names_the_job_at_fault() {
+    let api = Api::start();
+    let taken = id_of(&api.post("/ojs/v1/jobs", job(json!([1]), json!({}))).await.expect(201));
+    let other = |n: u64| json!({"type": "a.b", "args": [n]});
+    let batch = |job: Value| json!({"jobs": [other(1), job]});
+    let at = "/ojs/v1/jobs/batch";
+    let refused = api.post(at, batch(job(json!([2]), json!({})))).await.refused(409, "duplicate");
+    let message = format!("jobs[1]: job {taken}, which is available, has the same unique key");
+    assert_eq!(refused["message"], message);
+    assert_eq!(refused["details"]["field"], "jobs[1]");
+    assert_eq!(refused["details"]["existing_job_id"], taken.as_str());
+    let twice = job(json!([2]), json!({"keys": ["args"]}));
+    let refused = api.post(at, json!({"jobs": [twice, twice]})).await;
+    let expected = "jobs[1]: it has the same unique key as a job before it in the request";
+    assert_eq!(refused.refused(422, "validation_error")["message"], expected);
+    let wrong = json!({"type": "core.sleep", "args": [{"duration": "long"}]});
+    let refused = api.post(at, batch(wrong)).await.refused(422, "validation_error");
+    assert!(refused["message"].as_str().unwrap().starts_with("jobs[1]: "), "{refused}");
+    assert_eq!(refused["details"]["field"], "jobs[1]");
+}
+
+#[tokio::test]
 async fn executions_are_unique_by_their_parameters() {
     let api = Api::start();
     let unique = |on_conflict: &str| json!({"keys": ["args"], "on_conflict": on_conflict});
     let first = api.post("/executions", execution("a", unique("reject"))).await.expect(201);
     let id = first["data"]["id"].clone();
     let error = api.post("/executions", execution("a", unique("reject"))).await;
-    assert_eq!(error.refused(409, "duplicate")["details"]["existing_job_id"], id);
+    let error = error.refused(409, "duplicate");
+    let expected = json!({"existing_job_id": id, "existing_job_status": "requested"});
+    assert_eq!(error["details"], expected);
+    let message =
+        format!("execution {}, which is requested, has the same unique key", id.as_str().unwrap());
+    assert_eq!(error["message"], message);
     let ignored = api.post("/executions", execution("a", unique("ignore"))).await.expect(200);
     assert_eq!((&ignored["data"]["id"], &ignored["deduplicated"]), (&id, &json!(true)));
     api.post("/executions", execution("b", unique("reject"))).await.expect(201);

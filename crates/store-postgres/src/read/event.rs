@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use outlast_store::StoreError;
-use outlast_store::cursor::{Cursor, Logged, Reading, Window, window};
+use outlast_store::cursor::{Cursor, EVER, Logged, Reading, Window, life_of, window};
 use outlast_store::event::{EventPage, EventQuery};
 
 use crate::read::Reader;
@@ -84,7 +84,7 @@ async fn windows(
 /// its latest attempt ended. Clocks of one PostgreSQL differ little. One that was discarded may
 /// have been purged since.
 async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreError> {
-    let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
+    let Some(job) = query.job else { return Ok(EVER) };
     let row = reader
         .one(
             "select j.created, case when p.since is not null and f.state is distinct from 'discarded'
@@ -106,14 +106,9 @@ async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreEr
             &[&job.0],
         )
         .await?;
-    let Some(row) = row else { return Ok((i64::MIN, i64::MAX)) };
-    let from = get::<i64>(&row, 0)?.saturating_sub(SLACK_MS);
-    let to = get::<Option<i64>>(&row, 1)?.map_or(i64::MAX, |at| at.saturating_add(SLACK_MS));
-    Ok((if query.after.is_none() { from } else { i64::MIN }, to))
+    let Some(row) = row else { return Ok(EVER) };
+    Ok(life_of(query, (get(&row, 0)?, get(&row, 1)?)))
 }
-
-/// How much clocks may differ.
-const SLACK_MS: i64 = 1000;
 
 /// The cursor after everything there is.
 pub(crate) async fn end(reader: &Reader) -> Result<String, StoreError> {

@@ -1,20 +1,12 @@
 //! Limits, and the gates that count attempts.
 
 use outlast_core::limit::GateId;
-use outlast_store::StoreError;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitColumns, LimitRecord};
+use outlast_store::{StoreError, limit_columns};
 use tokio_postgres::Row;
 
 use crate::read::Reader;
 use crate::row::{self, count, get};
-
-/// The columns that [`record_of`] reads.
-macro_rules! limit_columns {
-    () => {
-        "name, scope, of, concurrency, rate_starts, rate_period_ms, configured, set_by, set_at"
-    };
-}
-pub(crate) use limit_columns;
 
 /// What a gate counts, over all servers.
 macro_rules! held {
@@ -23,22 +15,20 @@ macro_rules! held {
     };
 }
 
-/// Reads a limit.
+/// Reads a limit from [`limit_columns`].
 pub(crate) fn record_of(row: &Row) -> Result<LimitRecord, StoreError> {
-    let columns = LimitColumns {
+    LimitColumns {
         name: get(row, 0)?,
         scope: get(row, 1)?,
         of: get(row, 2)?,
         concurrency: get(row, 3)?,
         rate_starts: get(row, 4)?,
         rate_period_ms: get(row, 5)?,
-    };
-    Ok(LimitRecord {
-        limit: columns.limit()?,
         configured: get(row, 6)?,
         set_by: get(row, 7)?,
-        set_at: row::time(row, 8)?,
-    })
+        set_at: get(row, 8)?,
+    }
+    .record()
 }
 
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<LimitRecord>, StoreError> {
@@ -83,14 +73,23 @@ pub(crate) async fn states(
     reader.all(sql, &[&ids]).await?.iter().map(gate_of).collect()
 }
 
-/// Compares what gates count with who holds them, as of one moment.
-const MISCOUNTED: &str = "select g.id from gate g
-     left join (select gate, sum(n) as n from gate_held group by gate) h on h.gate = g.id
-     left join outlast.gate_counted c on c.id = g.id
-     where coalesce(h.n, 0) <> coalesce(c.in_flight, 0) order by g.id limit $1";
+/// Compares what gates count with who holds them, as of one moment. A gate that neither counts nor
+/// is held is right, and one that does not exist any more may do either.
+const MISCOUNTED: &str = "select k.id
+     from (select gate, sum(n) as n from gate_held group by gate) h
+     full join outlast.gate_counted c on c.id = h.gate
+     cross join lateral (select coalesce(h.gate, c.id) as id) k
+     where coalesce(h.n, 0) <> coalesce(c.in_flight, 0)
+         and ($1::bigint is null or k.id > $1)
+     order by k.id limit $2";
 
-pub(crate) async fn miscounted(reader: &Reader, max: u32) -> Result<Vec<GateId>, StoreError> {
-    let rows = reader.all(MISCOUNTED, &[&i64::from(max)]).await?;
+pub(crate) async fn miscounted(
+    reader: &Reader,
+    after: Option<GateId>,
+    max: u32,
+) -> Result<Vec<GateId>, StoreError> {
+    let after = after.map(|gate| gate.0);
+    let rows = reader.all(MISCOUNTED, &[&after, &i64::from(max)]).await?;
     rows.iter().map(|row| Ok(GateId(get(row, 0)?))).collect()
 }
 

@@ -9,7 +9,7 @@ use outlast_store::command::ClassId;
 use outlast_store::list::{is_narrow, names_claimable};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, JobQuery, OldestClaimable, QueuePause, QueueStats,
-    looked_at, queues_of,
+    claimable_classes, looked_at, queue_stats,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -134,22 +134,38 @@ pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreErro
     rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
 }
 
-/// Jobs without keys are the whole of their class.
-const AHEAD_OF_CLASS: &str = "select count(*) from (
-     select 1 from ready r where r.class = $1 and (r.rank, r.seq) <
-         ($2, (select j.seq from job_row j where j.id = $3)) limit $4) counted";
+/// The place of a job in its class.
+macro_rules! own_place {
+    () => {
+        "(select own.rank, own.seq from job_row j join ready own
+              on own.class = $1 and own.rank in ($2, $3) and own.seq = j.seq
+              where j.id = $4)"
+    };
+}
 
-const AHEAD_IN_LANE: &str = "select count(*) from (
-     select 1 from ready r where r.class = $1 and r.lane = $5 and r.lane <> 0
-         and (r.rank, r.seq) < ($2, (select j.seq from job_row j where j.id = $3)) limit $4) counted";
+/// Jobs without keys are the whole of their class.
+const AHEAD_OF_CLASS: &str = concat!(
+    "select count(*) from (
+         select 1 from ready r where r.class = $1 and (r.rank, r.seq) < ",
+    own_place!(),
+    " limit $5) counted"
+);
+
+const AHEAD_IN_LANE: &str = concat!(
+    "select count(*) from (
+         select 1 from ready r where r.class = $1 and r.lane = $6 and r.lane <> 0
+             and (r.rank, r.seq) < ",
+    own_place!(),
+    " limit $5) counted"
+);
 
 pub(crate) async fn ahead(reader: &Reader, query: &AheadQuery) -> Result<u64, StoreError> {
-    let (rank, max) = (query.rank(), i64::from(query.max));
+    let ([front, in_order], max) = (query.ranks(), i64::from(query.max));
     let (class, job, lane) = (query.class.0, query.job.0, query.lane);
     let row = if lane == 0 {
-        reader.one(AHEAD_OF_CLASS, &[&class, &rank, &job, &max]).await?
+        reader.one(AHEAD_OF_CLASS, &[&class, &front, &in_order, &job, &max]).await?
     } else {
-        reader.one(AHEAD_IN_LANE, &[&class, &rank, &job, &max, &lane]).await?
+        reader.one(AHEAD_IN_LANE, &[&class, &front, &in_order, &job, &max, &lane]).await?
     };
     row.map_or(Ok(0), |row| row::count(&row, 0))
 }
@@ -222,18 +238,10 @@ pub(crate) async fn oldest_claimable(
 
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(reader).await?;
-    let mut queues = queues_of(pauses(reader).await?, &tally);
-    let waiting: Vec<&ClassCounts> =
-        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
-    let ids: Vec<ClassId> = waiting.iter().map(|class| class.id).collect();
-    let oldest = oldest(reader, &ids).await?;
-    for class in waiting {
-        let since = oldest.get(&class.id).map(|(_, since)| *since);
-        if let Some(stats) = queues.get_mut(&class.key.queue) {
-            stats.oldest_available = [stats.oldest_available, since].into_iter().flatten().min();
-        }
-    }
-    Ok(queues.into_values().collect())
+    let pauses = pauses(reader).await?;
+    let oldest = oldest(reader, &claimable_classes(&tally)).await?;
+    let since = oldest.into_iter().map(|(class, (_, since))| (class, since)).collect();
+    Ok(queue_stats(pauses, &tally, &since))
 }
 
 pub(crate) async fn next_due(reader: &Reader) -> Result<Option<Timestamp>, StoreError> {

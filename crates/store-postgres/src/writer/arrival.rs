@@ -69,8 +69,10 @@ impl Tx<'_> {
             done.tried = order.jobs.len();
         }
         if let Some(watch) = order.watch {
-            let (until, half) =
-                (self.context.now.0 + int(watch.0), self.context.now.0 + int(watch.0 / 2));
+            let (until, half) = (
+                self.batch.context.now.0 + int(watch.0),
+                self.batch.context.now.0 + int(watch.0 / 2),
+            );
             self.write(WATCH, values![until, half]);
         }
         Ok(done)
@@ -86,7 +88,7 @@ impl Tx<'_> {
         for arrived in jobs.iter().take(SINGLES_MAX) {
             // What was noted before is written before, so that none of it is undone.
             self.query("savepoint arrival", Vec::new()).await?;
-            let (events, tally) = (self.outbox.events.len(), self.outbox.tally.clone());
+            let (events, tally) = (self.batch.outbox.events.len(), self.batch.outbox.tally.clone());
             let (stored, known) = (done.jobs.len(), done.known.len());
             done.tried += 1;
             match self.enqueue_single(arrived, done).await {
@@ -97,13 +99,13 @@ impl Tx<'_> {
                         .run(&[Statement::plain("rollback to savepoint arrival")])
                         .await?;
                     drop(self.write_set.take());
-                    self.outbox.events.truncate(events);
-                    self.outbox.tally = tally;
+                    self.batch.outbox.events.truncate(events);
+                    self.batch.outbox.tally = tally;
                     done.jobs.truncate(stored);
                     done.known.truncate(known);
                     self.seen.stored.remove(&arrived.job.id);
                     // One may have been made for it.
-                    *self.classes = Classes::default();
+                    self.cache.classes = Classes::default();
                     *self.locks.hurry_until = Some(Instant::now() + HURRY);
                     passed_over += 1;
                     if passed_over >= PASSED_OVER_MAX {

@@ -5,30 +5,27 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
-use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::Standing;
-use outlast_store::apply::Outbox;
+use outlast_core::time::Timestamp;
+use outlast_store::apply::batch::BatchState;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;
 use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::unique::Free;
-use outlast_store::backend::{Backend, Found, Key};
+use outlast_store::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
-    SetLimit, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
+    Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
-use outlast_store::limit::{LimitRecord, Miscount};
-use outlast_store::prune::PruneCursors;
+use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
-use outlast_store::rules::Context;
 use outlast_store::unique::KeyHolder;
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};
-use crate::row::{self, int, text};
+use crate::row::{self, text};
 use crate::writer::Tx;
 use crate::writer::leadership::{FOUND, FOUND_AND_LOCKED};
 use crate::writer::workers::PlainOnes;
@@ -37,16 +34,8 @@ use crate::writer::write_set::CheckpointRow;
 impl Backend for Tx<'_> {
     type Error = Failure;
 
-    fn context(&self) -> Context<'_> {
-        self.context
-    }
-
-    fn set_position(&mut self, position: usize) {
-        self.context.command = position;
-    }
-
-    fn outbox(&mut self) -> &mut Outbox {
-        &mut self.outbox
+    fn batch(&mut self) -> &mut BatchState {
+        &mut self.batch
     }
 
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
@@ -56,7 +45,7 @@ impl Backend for Tx<'_> {
     fn forget(&mut self, loaded: &Loaded) {
         self.seen.jobs.remove(&loaded.stored.id);
         self.seen.remembered.remove(&loaded.stored.id);
-        self.attempt_cache.forget(loaded.stored.id);
+        self.cache.attempt_cache.forget(loaded.stored.id);
         self.seen.in_flight.clear();
     }
 
@@ -90,7 +79,7 @@ impl Backend for Tx<'_> {
     }
 
     fn confirm_enqueue_refusal(&self, refusal: EnqueueRefusal) -> Result<EnqueueRefusal, Failure> {
-        if self.locked {
+        if self.locks.come_first {
             return Ok(refusal);
         }
         // A job before it may be stored already, and the first fault is reported.
@@ -144,20 +133,12 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
-    async fn claims(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Failure> {
-        self.claim_all(commands, replies).await
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        self.claim_all(commands).await
     }
 
-    async fn extends(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Failure> {
-        self.extend_all(commands, replies).await
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        self.extend_all(commands).await
     }
 
     fn confirm_refusal(
@@ -214,47 +195,8 @@ impl Backend for Tx<'_> {
         self.load_plain_attempts(worker).await
     }
 
-    fn write_registration(
-        &mut self,
-        registration: &Registration,
-        known: &KnownWorker,
-    ) -> Result<(), Failure> {
-        self.note_registration(registration, known)?;
-        Ok(())
-    }
-
-    fn write_renewal(
-        &mut self,
-        worker: WorkerId,
-        known: &KnownWorker,
-        lease: Span,
-    ) -> Result<(), Failure> {
-        self.note_renewal(worker, *known, lease);
-        Ok(())
-    }
-
-    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), Failure> {
-        self.write(
-            "update worker set session_seq = $2, attachment = $3 where id = $1",
-            values![worker.0, int(known.session), int(known.attachment)],
-        );
-        Ok(())
-    }
-
-    fn write_standing(
-        &mut self,
-        worker: WorkerId,
-        standing: Standing,
-        evidence: &str,
-    ) -> Result<(), Failure> {
-        self.note_standing(worker, standing, evidence);
-        Ok(())
-    }
-
-    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), Failure> {
-        self.write("delete from worker where id = $1", values![worker.0]);
-        self.seen.workers.insert(worker, None);
-        Ok(())
+    fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), Failure> {
+        Ok(self.note_worker(id, change)?)
     }
 
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
@@ -285,10 +227,7 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
-    async fn find_limit(
-        &mut self,
-        name: &LimitName,
-    ) -> Result<(Option<LimitRecord>, usize), Failure> {
+    async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, Failure> {
         self.lock_limit(name).await
     }
 
@@ -344,7 +283,6 @@ impl Backend for Tx<'_> {
     }
 
     async fn reset(&mut self) -> Result<(), Failure> {
-        self.cursors = PruneCursors::default();
         self.delete_all().await
     }
 }

@@ -199,8 +199,8 @@ struct Native<'a> {
     classes: &'a [ClassId],
 }
 
-/// Claims that follow each other and take from the same classes, all or none of them ahead of free
-/// slots.
+/// Claims that follow each other and take from the same classes; where limits may apply, all or none
+/// of them ahead of free slots.
 #[derive(Debug)]
 struct Run<'a> {
     classes: &'a [ClassId],
@@ -224,15 +224,20 @@ struct LeftOver {
     worth_a_look: bool,
 }
 
-/// Groups the claims that were not refused.
-fn runs_of<'a>(natives: &[Native<'a>], outcomes: &[Outcome]) -> Vec<Run<'a>> {
+/// Groups the claims that were not refused. Whether they are ahead of free slots matters only where a
+/// limit may apply.
+fn runs_of<'a>(
+    natives: &[Native<'a>],
+    outcomes: &[Outcome],
+    limited: &HashSet<&[ClassId]>,
+) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'a>> = Vec::new();
     for (member, outcome) in natives.iter().copied().enumerate().zip(outcomes) {
         if outcome.is_err() {
             continue;
         }
         let (_, Native { claim, classes }) = member;
-        let is_prefetch = claim.is_prefetch;
+        let is_prefetch = claim.is_prefetch && limited.contains(classes);
         match runs.last_mut() {
             Some(run)
                 if run.classes == classes
@@ -250,12 +255,8 @@ fn runs_of<'a>(natives: &[Native<'a>], outcomes: &[Outcome]) -> Vec<Run<'a>> {
 impl Tx<'_> {
     /// Executes the claims at the start of `commands`; those of native workers that follow each
     /// other are one round trip.
-    pub(super) async fn claim_all(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Failure> {
-        let first = self.context.command;
+    pub(super) async fn claim_all(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        let first = self.batch.context.command;
         let mut natives = Vec::new();
         for command in commands {
             let Command::Claim(claim) = command else { break };
@@ -264,9 +265,7 @@ impl Tx<'_> {
                     natives.push(Native { claim, classes });
                 }
                 _ if natives.is_empty() => {
-                    let claimed = self.claim_alone(claim).await?;
-                    replies.push(Reply::Claimed(claimed));
-                    return Ok(());
+                    return Ok(vec![Reply::Claimed(self.claim_alone(claim).await?)]);
                 }
                 _ => break,
             }
@@ -287,7 +286,9 @@ impl Tx<'_> {
         // Workers of equal profile claim from the same classes: one statement takes for all of
         // them, and each gets its share of the rows, in order.
         let (by_limits, runs): (Vec<Run<'_>>, Vec<Run<'_>>) =
-            runs_of(&natives, &outcomes).into_iter().partition(|run| limited.contains(run.classes));
+            runs_of(&natives, &outcomes, &limited)
+                .into_iter()
+                .partition(|run| limited.contains(run.classes));
         let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.wants()));
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
@@ -298,7 +299,7 @@ impl Tx<'_> {
         for (run, rows) in runs.iter().zip(taken) {
             let mut rows = rows.as_slice();
             for (nth, native) in &run.members {
-                self.context.command = first + nth;
+                self.batch.context.command = first + nth;
                 let max = usize::try_from(native.claim.max.get()).unwrap_or(usize::MAX);
                 let (own, others) = rows.split_at(max.min(rows.len()));
                 rows = others;
@@ -312,8 +313,7 @@ impl Tx<'_> {
         for run in &by_limits {
             self.run_by_limits(run, first, &mut outcomes).await?;
         }
-        replies.extend(outcomes.into_iter().map(Reply::Claimed));
-        Ok(())
+        Ok(outcomes.into_iter().map(Reply::Claimed).collect())
     }
 
     /// Returns the sets of classes to which a limit may apply.
@@ -344,7 +344,7 @@ impl Tx<'_> {
         let taken = self.take_by_limits(run.classes, run.wants(), run.is_prefetch).await?;
         let mut rows = taken.rows.as_slice();
         for (nth, Native { claim, .. }) in &run.members {
-            self.context.command = first + nth;
+            self.batch.context.command = first + nth;
             let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
             let (own, others) = rows.split_at(max.min(rows.len()));
             rows = others;
@@ -378,7 +378,7 @@ impl Tx<'_> {
         }
         let statements = short.iter().map(|run| {
             let ids: Vec<i64> = run.classes.iter().map(|class| class.0).collect();
-            Statement::new(LEFT_OVER, values![ids, self.context.now.0])
+            Statement::new(LEFT_OVER, values![ids, self.batch.context.now.0])
         });
         let left = self.query_all(statements.collect()).await?;
         for (run, rows) in short.into_iter().zip(left) {
@@ -410,7 +410,7 @@ impl Tx<'_> {
             run.members.iter().map(|(nth, native)| wants(outcomes, *nth, native.claim)).sum();
         let mut rows = Vec::new();
         if *worth_a_look && several > 0 {
-            let values = values![class.0, self.context.now.0, several];
+            let values = values![class.0, self.batch.context.now.0, several];
             rows = self.query(TAKE_OF_CLASS, values).await?;
         }
         let mut rows = rows.as_slice();
@@ -465,11 +465,12 @@ impl Tx<'_> {
                     }
                     let values = values![
                         text(queue),
-                        self.context.now.0,
+                        self.batch.context.now.0,
                         wanted,
                         tenant.as_deref().map(text)
                     ];
                     let rows = self.query(TAKE_OF_QUEUE, values).await?;
+                    self.confirm_no_limits(&rows).await?;
                     let jobs = self.hold_all(claim, &rows, &HashMap::new()).await?;
                     claims.jobs.extend(jobs);
                 }
@@ -517,10 +518,10 @@ impl Tx<'_> {
 
     pub(super) fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
         if let [class] = classes {
-            return Statement::new(TAKE_OF_CLASS, values![class.0, self.context.now.0, max]);
+            return Statement::new(TAKE_OF_CLASS, values![class.0, self.batch.context.now.0, max]);
         }
         let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-        Statement::new(TAKE_OF_CLASSES, values![ids, self.context.now.0, max])
+        Statement::new(TAKE_OF_CLASSES, values![ids, self.batch.context.now.0, max])
     }
 
     async fn hold_all(
@@ -551,7 +552,7 @@ impl Tx<'_> {
     }
 
     fn candidate(&self, row: &Row, gates: Vec<GateId>) -> Result<Candidate, StoreError> {
-        let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
+        let (seq, stored) = row::stored(row, |class| self.cache.classes.key(class).cloned())?;
         let class = ClassId(get(row, STORED)?);
         Ok(Candidate {
             seq,
@@ -560,7 +561,7 @@ impl Tx<'_> {
             epoch: row::epoch(row, STORED + 2)?,
             life: row::life(row, STORED + 3)?,
             spent: row::spent(row, STORED + 4)?,
-            isolated: self.classes.key(class)?.isolated,
+            isolated: self.cache.classes.key(class)?.isolated,
             checkpoint: get(row, STORED + 8)?,
             stored: Arc::new(stored),
             gates,
@@ -576,7 +577,7 @@ impl Tx<'_> {
         gates: Vec<GateId>,
     ) -> Result<Option<Claimed>, StoreError> {
         let candidate = self.candidate(row, gates)?;
-        let taken = match take(candidate, claimant, &self.context, &mut self.outbox) {
+        let taken = match take(candidate, claimant, &self.batch.context, &mut self.batch.outbox) {
             Ok(taken) => taken,
             Err(candidate) => {
                 let since = row::time(row, STORED + 7)?;

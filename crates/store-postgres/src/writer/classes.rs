@@ -111,7 +111,7 @@ impl Tx<'_> {
         ids: impl IntoIterator<Item = ClassId>,
     ) -> Result<(), Failure> {
         let mut unknown: Vec<i64> =
-            ids.into_iter().filter(|id| !self.classes.has(*id)).map(|id| id.0).collect();
+            ids.into_iter().filter(|id| !self.cache.classes.has(*id)).map(|id| id.0).collect();
         if unknown.is_empty() {
             return Ok(());
         }
@@ -122,14 +122,14 @@ impl Tx<'_> {
         let rows = self.query(sql, values![unknown]).await?;
         for row in &rows {
             let (id, key) = class_of(row)?;
-            self.classes.add(id, key);
+            self.cache.classes.add(id, key);
         }
         Ok(())
     }
 
     /// Returns the class, made now if there is none.
     pub(super) async fn get_or_make(&mut self, key: &ClassKey) -> Result<ClassId, Failure> {
-        if let Some(id) = self.classes.id(key) {
+        if let Some(id) = self.cache.classes.id(key) {
             return Ok(id);
         }
         let words = || {
@@ -161,9 +161,9 @@ impl Tx<'_> {
             return Err(Failure::Again(Conflict::Locks, "a class was made meanwhile".into()));
         };
         let id = ClassId(get(row, 0)?);
-        self.classes.add(id, key.clone());
+        self.cache.classes.add(id, key.clone());
         if made {
-            self.classes.made.push(id);
+            self.cache.classes.made.push(id);
         }
         Ok(id)
     }
@@ -176,11 +176,11 @@ impl Tx<'_> {
     ) -> Result<ClassId, Failure> {
         // An attempt is remembered over a batch that failed, its class is not.
         self.learn_classes([id]).await?;
-        let key = Arc::clone(self.classes.key(id)?);
-        if key.isolated == isolated {
-            return Ok(id);
+        let key = Arc::clone(self.cache.classes.key(id)?);
+        match key.twin(isolated) {
+            Some(twin) => self.get_or_make(&twin).await,
+            None => Ok(id),
         }
-        self.get_or_make(&ClassKey { isolated, ..ClassKey::clone(&key) }).await
     }
 }
 

@@ -8,6 +8,7 @@
 //! That statement does not tell the time: its answer comes after the commit, and says what time it
 //! was before. So at least once a second a batch is opened by itself and asks.
 
+use outlast_store::apply::batch::Effects;
 use outlast_store::{Applied, BatchId, StoreError, codec};
 use uuid::Uuid;
 
@@ -20,47 +21,54 @@ use crate::writer::tally::Ending;
 use crate::writer::write_set::{as_whole_batch, only_store_claimable};
 use crate::writer::{Miss, Tx};
 
+/// What a batch did, and what is to be remembered of it once it has taken effect.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) applied: Applied,
+    pub(super) effects: Effects,
+}
+
 impl Tx<'_> {
     /// `unconfirmed` keeps what the batch did while it is not known whether the commit took effect.
     pub(super) async fn commit(
         &mut self,
         id: BatchId,
-        applied: Applied,
-        unconfirmed: &mut Option<Applied>,
-    ) -> Result<Applied, Miss> {
+        done: Done,
+        unconfirmed: &mut Option<Done>,
+    ) -> Result<Done, Miss> {
         let (takes, statements) = self.ending(id);
-        *unconfirmed = Some(applied);
+        *unconfirmed = Some(done);
         let ran = self.connection.run(&statements).await;
         let missing = || StoreError::Corrupt("a batch without replies".into());
-        let applied = unconfirmed.take().ok_or_else(missing)?;
+        let done = unconfirmed.take().ok_or_else(missing)?;
         match ran {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
                 for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
                     drop(self.take_in((take, at), &rows));
                 }
-                self.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
-                Ok(applied)
+                self.cache.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
+                Ok(done)
             }
-            Err(Failure::Broken(words)) => Err(Miss::Unconfirmed(applied, words)),
+            Err(Failure::Broken(words)) => Err(Miss::Unconfirmed(Box::new(done), words)),
             Err(failure) => Err(failure.into()),
         }
     }
 
     /// Takes all that is still to be sent, up to the commit, with what answers are for.
     fn ending(&mut self, id: BatchId) -> (Vec<Take>, Vec<Statement>) {
-        let events = &self.outbox.events;
+        let events = &self.batch.outbox.events;
         let ending = Ending {
             id,
-            at: self.context.now,
-            changes: self.outbox.tally.take(),
+            at: self.batch.context.now,
+            changes: self.batch.outbox.tally.take(),
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
         };
         let mut writes = self.write_set.take();
         writes.extend(self.gate_changes(id.server));
         if self.is_unopened()
             && only_store_claimable(&writes)
-            && let Some(known) = self.known_bounds.as_ref()
+            && let Some(known) = self.bounds.known.as_ref()
             && let Some(values) = ending.of_claimable(known.number)
             && let Some(write) = writes.pop()
         {
@@ -76,7 +84,7 @@ impl Tx<'_> {
 
     /// Returns the statement that writes by how much the batch changes what gates count.
     pub(super) fn gate_changes(&mut self, server: Uuid) -> Option<Statement> {
-        let changes = self.outbox.gates.take();
+        let changes = self.batch.outbox.gates.take();
         if changes.is_empty() {
             return None;
         }
@@ -88,6 +96,6 @@ impl Tx<'_> {
     /// Whether nothing was sent yet, and the opening does no more than to number the batch.
     fn is_unopened(&self) -> bool {
         let opening = self.opening.statements.iter().map(|(take, _)| take);
-        !self.locked && opening.eq([&Take::Nothing, &Take::Time])
+        !self.locks.come_first && opening.eq([&Take::Nothing, &Take::Time])
     }
 }

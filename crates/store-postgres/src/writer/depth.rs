@@ -63,11 +63,20 @@ pub(super) struct KnownBounds {
 /// What a batch knows of bounded queues.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
+    /// Which queues are bounded; `None` to ask. The writer has it back once the batch has taken
+    /// effect.
+    pub(super) known: Option<Arc<KnownBounds>>,
     /// Those that its new jobs are for.
     wanted: BTreeSet<String>,
     /// The ids of its new jobs, until it is known which are stored.
     new: Vec<Uuid>,
     held: HashMap<String, Held>,
+}
+
+impl Bounds {
+    pub(super) fn of(known: Option<Arc<KnownBounds>>) -> Self {
+        Self { known, ..Self::default() }
+    }
 }
 
 /// A queue in which only this batch stores jobs.
@@ -95,38 +104,37 @@ impl Tx<'_> {
         let Some(row) = rows.first() else { return Ok(()) };
         let queues: Option<Vec<String>> = get(row, 1)?;
         let queues = queues.unwrap_or_default().into_iter().collect();
-        self.known_bounds = Some(Arc::new(KnownBounds { number: get(row, 0)?, queues }));
+        self.bounds.known = Some(Arc::new(KnownBounds { number: get(row, 0)?, queues }));
         Ok(())
     }
 
     /// Notes which bounded queues the jobs of a batch are for; `more` if it may bound others.
     pub(super) fn note_bounded(&mut self, batch: &Batch, more: bool) {
-        let Some(known) = self.known_bounds.as_ref() else { return };
+        let Bounds { known, wanted, new, .. } = &mut self.bounds;
+        let Some(known) = known.as_ref() else { return };
         if known.queues.is_empty() && !more {
             return;
         }
-        let bounds = &mut self.bounds;
         for job in batch.commands.iter().flat_map(Command::new_jobs) {
-            bounds.new.push(job.id.0);
-            if known.queues.contains(&job.class.queue) && !bounds.wanted.contains(&job.class.queue)
-            {
-                bounds.wanted.insert(job.class.queue.clone());
+            new.push(job.id.0);
+            if known.queues.contains(&job.class.queue) && !wanted.contains(&job.class.queue) {
+                wanted.insert(job.class.queue.clone());
             }
         }
     }
 
     pub(super) fn may_have_bounds(&self) -> bool {
-        self.known_bounds.as_ref().is_none_or(|known| !known.queues.is_empty())
+        self.bounds.known.as_ref().is_none_or(|known| !known.queues.is_empty())
     }
 
     pub(super) async fn depth_of(&mut self, queue: &str) -> Result<Option<Depth>, Failure> {
         // The batch itself has changed them.
-        if self.known_bounds.is_none() {
+        if self.bounds.known.is_none() {
             let Statement { sql, values } = asking(self.server);
             let rows = self.query(sql, values).await?;
             self.learn_bounds(&rows)?;
         }
-        if !self.known_bounds.as_ref().is_some_and(|known| known.queues.contains(queue)) {
+        if !self.bounds.known.as_ref().is_some_and(|known| known.queues.contains(queue)) {
             return Ok(None);
         }
         if !self.bounds.held.contains_key(queue) {
@@ -135,9 +143,9 @@ impl Tx<'_> {
         let Some(Held { max: Some(max), before }) = self.bounds.held.get(queue).copied() else {
             return Ok(None);
         };
-        let changes: Vec<_> = self.outbox.tally.more_waiting().collect();
+        let changes: Vec<_> = self.batch.outbox.tally.more_waiting().collect();
         self.learn_classes(changes.iter().map(|(class, _)| *class)).await?;
-        let of_queue = |class| self.classes.key(class).is_ok_and(|key| key.queue == queue);
+        let of_queue = |class| self.cache.classes.key(class).is_ok_and(|key| key.queue == queue);
         let more = changes.iter().filter(|(class, _)| of_queue(*class)).map(|(_, more)| more);
         let jobs = before.saturating_add(more.sum());
         Ok(Some(Depth { jobs: u64::try_from(jobs).unwrap_or(0), max }))
@@ -190,7 +198,7 @@ impl Tx<'_> {
         let before = found.and_then(|found| found.settings.max_depth);
         if before.is_none() && record.settings.max_depth.is_some() {
             self.write(CHANGED, values![]);
-            self.known_bounds = None;
+            self.bounds.known = None;
         }
     }
 }

@@ -20,8 +20,8 @@ impl Tx<'_> {
         refused: Option<&str>,
     ) -> Result<Enqueued, Failure> {
         let class = self.get_or_make(&job.stored_in()).await?;
-        let key = Arc::clone(self.classes.key(class)?);
-        let stored = enqueue::begin(job, (class, key), self.context.now);
+        let key = Arc::clone(self.cache.classes.key(class)?);
+        let stored = enqueue::begin(job, (class, key), self.batch.context.now);
         let stored = if refused.is_some() { stored.refused() } else { stored };
         self.write_set.new.push(NewRow {
             id: job.id.0,
@@ -32,7 +32,7 @@ impl Tx<'_> {
             visibility_ms: row::span(job.visibility),
             strand_ms: row::strand_ms(job.scheduled_timeout),
             origin: row::origin_number(job.origin),
-            created: self.context.now.0,
+            created: self.batch.context.now.0,
             scheduled_for: stored.job.scheduled_for.map(|at| at.0),
             expires_at: job.rules.expires_at.map(|at| at.0),
             args: text(&job.payload.args),
@@ -45,6 +45,6 @@ impl Tx<'_> {
         });
         self.seen.stored.insert(job.id);
         self.seen.absent.remove(&job.id);
-        Ok(stored.announce(&mut self.outbox))
+        Ok(stored.announce(&mut self.batch.outbox))
     }
 }

@@ -51,29 +51,23 @@ const EXTEND_NAMED: &str = extend!(
 impl Tx<'_> {
     /// Extends plain attempts to their full visibility from now; one round trip for all these
     /// commands. It waits for no lock: what is locked is passed over, and named.
-    pub(super) async fn extend_all(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn extend_all(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
         let mut named = Vec::new();
         let mut statements = Vec::new();
         for command in commands {
             let Command::Extend(extend) = command else { break };
             let name = text(&extend.worker);
             statements.push(if extend.jobs.is_empty() {
-                Statement::new(EXTEND_ALL, values![name, self.context.now.0])
+                Statement::new(EXTEND_ALL, values![name, self.batch.context.now.0])
             } else {
                 let ids: Vec<Uuid> = extend.jobs.iter().map(|job| job.0).collect();
-                Statement::new(EXTEND_NAMED, values![name, self.context.now.0, ids])
+                Statement::new(EXTEND_NAMED, values![name, self.batch.context.now.0, ids])
             });
             named.push(extend.jobs.as_slice());
         }
         let found = self.query_all(statements).await?;
-        for (rows, named) in found.iter().zip(named) {
-            replies.push(Reply::Extended(extended(rows, named)?));
-        }
-        Ok(())
+        let replies = found.iter().zip(named);
+        replies.map(|(rows, named)| Ok(Reply::Extended(extended(rows, named)?))).collect()
     }
 }
 

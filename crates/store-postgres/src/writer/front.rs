@@ -6,7 +6,7 @@
 //!     ─▶ take the chosen ones
 //! ```
 
-use outlast_store::apply::front::{Front, FrontRow, Page, Plan};
+use outlast_store::apply::front::{Front, FrontRow, Next, Page, Plan};
 use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::Terms;
 use outlast_store::codec;
@@ -66,34 +66,31 @@ impl Tx<'_> {
             return Ok((Vec::new(), None));
         };
         let mut look = None;
-        while taken.rows.len() < max {
+        loop {
             let wanted = max.saturating_sub(taken.rows.len());
-            let terms = terms(&self.outbox.gates, taken, self.context.now, is_prefetch);
-            if let Some(page) = front.next(self.lane_cache, wanted, terms) {
-                self.take_of_page((&mut front, page), (wanted, is_prefetch), taken).await?;
-                continue;
-            }
-            let by_lanes = front.take_by_lanes();
-            if by_lanes.is_empty() {
-                break;
-            }
-            look = self.look(&by_lanes, wanted, (taken, is_prefetch)).await?;
-            match &mut look {
-                Some(look) => front.join(std::mem::take(&mut look.way.lanes)),
-                // Someone is changing the limits.
-                None => taken.left.again.extend(&by_lanes),
+            let terms = terms(&self.batch.outbox.gates, taken, self.batch.context.now, is_prefetch);
+            match front.next(&self.cache.lane_cache, wanted, terms) {
+                Next::Try(page) => {
+                    self.take_of_page((&mut front, page), (wanted, is_prefetch), taken).await?;
+                }
+                Next::Read(by_lanes) => {
+                    look = self.look(&by_lanes, wanted, (taken, is_prefetch)).await?;
+                    match &mut look {
+                        Some(look) => front.join(look.way.take_first()),
+                        // Someone is changing the limits.
+                        None => taken.left.again.extend(&by_lanes),
+                    }
+                }
+                Next::End => break,
             }
         }
         if taken.rows.len() >= max {
-            front.satisfied(self.lane_cache, classes);
+            let way = look.as_ref().map(|look| &look.way);
+            front.satisfied(&mut self.cache.lane_cache, classes, way);
             return Ok((Vec::new(), None));
         }
-        let mut rest = front.end(is_prefetch);
-        taken.left.append(std::mem::take(&mut rest.left));
-        let beyond = rest.beyond.clone();
-        if let Some(look) = &mut look {
-            look.way.go_on(rest);
-        }
+        let (left, beyond) = front.end(is_prefetch, look.as_mut().map(|look| &mut look.way));
+        taken.left.append(left);
         Ok((beyond, look))
     }
 
@@ -103,18 +100,18 @@ impl Tx<'_> {
         (wanted, is_prefetch): (usize, bool),
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
-        let mut now = self.gates.at_least(self.context.now);
+        let mut now = self.gates.at_least(self.batch.context.now);
         if !self.gates.missing(&page.lanes).is_empty() || page.unread().next().is_some() {
             // Others may have taken some before the gates were locked.
             (page.heads, now) = self.heads(&page.lanes, &page.most).await?;
         }
-        let turns = page.turns(self.shares, now);
-        let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
+        let turns = page.turns(&mut self.cache.shares, now);
+        let terms = terms(&self.batch.outbox.gates, taken, now, is_prefetch);
         let mut chosen = self.gates.choose(&page.lanes, turns, wanted, terms);
         let missed = self.take_chosen((&page.lanes, now), &mut chosen, taken).await?;
-        self.lane_cache.note(&page.lanes, &chosen, self.context.now, FoundBy::First);
+        self.cache.lane_cache.note(&page.lanes, &chosen, self.batch.context.now, FoundBy::First);
         self.keep_starts(&page.lanes);
-        front.tried(self.lane_cache, page, &chosen, &missed);
+        front.tried(&self.cache.lane_cache, page, &chosen, &missed);
         Ok(())
     }
 
@@ -125,20 +122,21 @@ impl Tx<'_> {
         is_prefetch: bool,
     ) -> Result<Plan, Failure> {
         let limits = self.known_limits().await?.limits;
-        self.lane_cache.set_limits(&limits);
+        self.cache.lane_cache.set_limits(&limits);
         self.learn_classes(classes.iter().copied()).await?;
-        let known = classes.iter().filter_map(|id| Some((*id, &**self.classes.key(*id).ok()?)));
-        let (changes, now) = (&self.outbox.gates, self.context.now);
+        let known =
+            classes.iter().filter_map(|id| Some((*id, &**self.cache.classes.key(*id).ok()?)));
+        let (changes, now) = (&self.batch.outbox.gates, self.batch.context.now);
         let terms = Terms { changes, taken: None, now, is_prefetch };
-        Ok(self.lane_cache.plan(known, wanted, self.context.first_lane(), terms))
+        Ok(self.cache.lane_cache.plan(known, wanted, self.batch.context.first_lane(), terms))
     }
 
     /// Reads what is planned; returns `None` while the limits are being changed.
     async fn read_front(&mut self, plan: Plan) -> Result<Option<Front>, Failure> {
         if plan.first.is_empty() {
-            return Ok(Some(Front::new(plan, Vec::new(), self.lane_cache)));
+            return Ok(Some(Front::new(plan, Vec::new(), &mut self.cache.lane_cache)));
         }
-        let now = self.context.now.0;
+        let now = self.batch.context.now.0;
         let number = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
         let first = plan.first.iter().map(|(class, most)| (class.0, number(*most)));
         let (classes, most): (Vec<i64>, Vec<i64>) = first.unzip();
@@ -167,12 +165,12 @@ impl Tx<'_> {
             rows.push(FrontRow { class, lane, rank: get(row, 2)?, seq: get(row, 3)?, is_recent });
         }
         self.learn_lanes(&rows).await?;
-        Ok(Some(Front::new(plan, rows, self.lane_cache)))
+        Ok(Some(Front::new(plan, rows, &mut self.cache.lane_cache)))
     }
 
     /// Reads the keys of lanes that were not seen before.
     async fn learn_lanes(&mut self, rows: &[FrontRow]) -> Result<(), Failure> {
-        let unknown = self.lane_cache.unknown(rows);
+        let unknown = self.cache.lane_cache.unknown(rows);
         if unknown.is_empty() {
             return Ok(());
         }
@@ -182,8 +180,8 @@ impl Tx<'_> {
         for row in self.query(KEYS, values![classes, lanes]).await? {
             let class = ClassId(get(&row, 0)?);
             let keys = codec::keys_of(get(&row, 2)?)?;
-            let lane = limits.lane((class, self.classes.key(class)?), get(&row, 1)?, keys);
-            self.lane_cache.learn(lane);
+            let lane = limits.lane((class, self.cache.classes.key(class)?), get(&row, 1)?, keys);
+            self.cache.lane_cache.learn(lane);
         }
         Ok(())
     }

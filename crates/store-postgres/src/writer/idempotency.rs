@@ -17,7 +17,7 @@ impl Tx<'_> {
         let sql = "select request, expires from idempotency where key = $1 for update";
         let found = self.query(sql, values![key.to_vec()]).await?;
         let Some(row) = found.first() else { return Ok(Key::Unused) };
-        if get::<i64>(row, 1)? > self.context.now.0 {
+        if get::<i64>(row, 1)? > self.batch.context.now.0 {
             Ok(Key::InForce(get(row, 0)?))
         } else {
             Ok(Key::Expired)
@@ -48,7 +48,7 @@ impl Tx<'_> {
             self.write("delete from idempotency_job where key = $1", values![key.clone()]);
             self.write("delete from idempotency where key = $1", values![key.clone()]);
         }
-        let expires = self.context.now.after(once.keep).0;
+        let expires = self.batch.context.now.after(once.keep).0;
         self.write(
             "insert into idempotency (key, request, expires) values ($1, $2, $3)",
             values![key.clone(), once.request.to_vec(), expires],

@@ -35,7 +35,7 @@ use crate::writer::front::KEYS;
 use crate::writer::limit::LOCK;
 
 /// Of the locks of gates that are being made: `lim` as a number.
-const MAKING: i32 = 0x006c_696d;
+pub(super) const MAKING: i32 = 0x006c_696d;
 
 /// The version of the limits, if no other transaction is changing them.
 pub(super) const VERSION_SHARED: &str =
@@ -221,18 +221,18 @@ impl Tx<'_> {
             let most: Vec<usize> =
                 lanes.iter().map(|lane| lane.heads_worth_reading(each)).collect();
             let (heads, now) = self.heads(lanes, &most).await?;
-            let turns = self.shares.turns(lanes, heads, now);
-            let terms = terms(&self.outbox.gates, taken, now, is_prefetch);
+            let turns = self.cache.shares.turns(lanes, heads, now);
+            let terms = terms(&self.batch.outbox.gates, taken, now, is_prefetch);
             let mut chosen = self.gates.choose(lanes, turns, still, terms);
             self.take_chosen((lanes, now), &mut chosen, taken).await?;
-            self.lane_cache.note(lanes, &chosen, self.context.now, by);
+            self.cache.lane_cache.note(lanes, &chosen, self.batch.context.now, by);
             self.keep_starts(lanes);
             if each < still {
                 taken.left.again.extend(chosen.exhausted(lanes, each));
             }
             look.way.tried(chosen);
         }
-        self.lane_cache.walked(&look.way.walk);
+        self.cache.lane_cache.walked(&look.way.walk);
         Ok(())
     }
 
@@ -247,16 +247,17 @@ impl Tx<'_> {
     ) -> Result<Option<Look>, Failure> {
         let limits = self.known_limits().await?.limits;
         self.learn_classes(classes.iter().copied()).await?;
-        let needs_lanes =
-            |class: &ClassId| self.classes.key(*class).is_ok_and(|key| limits.need_lanes(key));
+        let needs_lanes = |class: &ClassId| {
+            self.cache.classes.key(*class).is_ok_and(|key| limits.need_lanes(key))
+        };
         let (apart, whole): (Vec<ClassId>, Vec<ClassId>) =
             classes.iter().partition(|class| needs_lanes(class));
-        let (reach, chance) = (self.lane_cache.reach(), self.context.first_lane());
-        let start = |class: &ClassId| (*class, self.lane_cache.start_of_walk(*class, chance));
+        let (reach, chance) = (self.cache.lane_cache.reach(), self.batch.context.first_lane());
+        let start = |class: &ClassId| (*class, self.cache.lane_cache.start_of_walk(*class, chance));
         let mut walk = Walk::new(apart.iter().map(start), reach);
-        let terms = terms(&self.outbox.gates, taken, self.context.now, is_prefetch);
+        let terms = terms(&self.batch.outbox.gates, taken, self.batch.context.now, is_prefetch);
         let freed = |class: &ClassId| {
-            let lanes = self.lane_cache.freed(*class, wanted, terms);
+            let lanes = self.cache.lane_cache.freed(*class, wanted, terms);
             lanes.into_iter().map(|lane| (*class, lane)).collect::<Vec<_>>()
         };
         let freed: Vec<(ClassId, i64)> = apart.iter().flat_map(freed).collect();
@@ -267,7 +268,7 @@ impl Tx<'_> {
         ];
         let stretches = walk.next();
         if !apart.is_empty() {
-            let (now, jobs) = (self.context.now.0, i64::from(reach.walk_jobs));
+            let (now, jobs) = (self.batch.context.now.0, i64::from(reach.walk_jobs));
             let most = i64::from(reach.front_lanes(wanted));
             statements.push(Statement::new(FRONT, values![numbers(&apart), now, jobs, most]));
             statements.push(lanes_of(&stretches, &walk));
@@ -287,7 +288,7 @@ impl Tx<'_> {
         }
         let mut lanes = Vec::new();
         for class in whole.iter().filter(|class| open.contains(class)) {
-            if let Ok(key) = self.classes.key(*class) {
+            if let Ok(key) = self.cache.classes.key(*class) {
                 lanes.push(limits.whole(*class, key));
             }
         }
@@ -299,7 +300,7 @@ impl Tx<'_> {
             }
             empty.remove(&(class, number));
         }
-        empty.into_iter().for_each(|(class, lane)| self.lane_cache.are_empty(class, [lane]));
+        empty.into_iter().for_each(|(class, lane)| self.cache.lane_cache.are_empty(class, [lane]));
         let mut rest = self.page((&limits, &mut walk), &stretches, rows(3))?;
         lanes.retain(|lane| open.contains(&lane.class));
         rest.retain(|lane| open.contains(&lane.class));
@@ -347,8 +348,8 @@ impl Tx<'_> {
         keys: Option<&str>,
     ) -> Result<Lane, Failure> {
         let keys = codec::keys_of(keys)?;
-        let lane = limits.lane((class, self.classes.key(class)?), number, keys);
-        self.lane_cache.learn(lane.clone());
+        let lane = limits.lane((class, self.cache.classes.key(class)?), number, keys);
+        self.cache.lane_cache.learn(lane.clone());
         Ok(lane)
     }
 
@@ -375,7 +376,7 @@ impl Tx<'_> {
     /// Takes in the answers of [`Self::reading_of_gates`], and returns the time.
     fn read_gates(&mut self, read: &[Vec<Row>]) -> Result<Timestamp, Failure> {
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
-        let mut time = self.context.now;
+        let mut time = self.batch.context.now;
         let mut locked: HashMap<i64, i64> = HashMap::new();
         for row in rows(1) {
             locked.insert(get(row, 0)?, get(row, 1)?);
@@ -387,7 +388,7 @@ impl Tx<'_> {
                 (None, Some(used_until)) => self.gates.look_at(GateId(id), in_flight, used_until),
                 (None, None) => {}
             }
-            if !self.has_clock {
+            if self.clock.own.is_none() {
                 time = time.max(Timestamp(get(row, 3)?));
             }
         }
@@ -405,7 +406,7 @@ impl Tx<'_> {
         let of: Vec<Option<String>> =
             missing.iter().map(|gate| gate.value.as_deref().map(text)).collect();
         // What the batch itself has taken and ended is not stored yet.
-        let changes = &self.outbox.gates;
+        let changes = &self.batch.outbox.gates;
         let most = |gate: &&LaneGate| {
             let most = gate.concurrency.map(i64::from);
             most.map(|most| most.saturating_sub(changes.of(gate.id)))
@@ -413,10 +414,13 @@ impl Tx<'_> {
         let most: Vec<Option<i64>> = missing.iter().map(most).collect();
         let ahead: Vec<Option<i64>> =
             missing.iter().map(|gate| gate.rate.map(|rate| rate.open_ahead())).collect();
-        let now = self.context.now.0.saturating_mul(1000);
+        let now = self.batch.context.now.0.saturating_mul(1000);
         vec![
             Statement::new(MAKE_GATES, values![ids.clone(), names, of, MAKING]),
-            Statement::new(LOCK_GATES, values![ids.clone(), most, ahead, now, self.has_clock]),
+            Statement::new(
+                LOCK_GATES,
+                values![ids.clone(), most, ahead, now, self.clock.own.is_some()],
+            ),
             Statement::new(COUNT_GATES, values![ids]),
         ]
     }
@@ -430,7 +434,7 @@ impl Tx<'_> {
         }
         let most: Vec<i64> =
             most.iter().map(|most| i64::try_from(*most).unwrap_or(i64::MAX)).collect();
-        Statement::new(HEADS, values![numbers, classes, of_class, self.context.now.0, most])
+        Statement::new(HEADS, values![numbers, classes, of_class, self.batch.context.now.0, most])
     }
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
@@ -472,7 +476,7 @@ impl Tx<'_> {
             free_of.insert((lane.class, lane.number), lane);
             *short.entry(lane.class).or_default() += count;
         }
-        let at = self.context.now.0;
+        let at = self.batch.context.now.0;
         let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
         let mut rows = self.query(TAKE_CHOSEN, values).await?;
         let places = chosen.heads.iter().enumerate().map(|(nth, head)| (head.seq, nth));
@@ -488,7 +492,11 @@ impl Tx<'_> {
             if let Some(lane) = gated.or_else(|| free().copied()) {
                 self.gates.started(lane, now);
                 taken.charged.charge(&lane.gate_ids());
-                self.shares.claimed(lane, (get(&row, STORED + 1)?, seq), self.context.now);
+                self.cache.shares.claimed(
+                    lane,
+                    (get(&row, STORED + 1)?, seq),
+                    self.batch.context.now,
+                );
                 taken.lanes.insert(seq, lane.clone());
             }
             if let Some(short) = short.get_mut(&class).filter(|_| gated.is_none()) {
@@ -498,7 +506,7 @@ impl Tx<'_> {
         }
         // Others have locked the rest, or these have other keys than their lane.
         taken.left.again.extend(of.values().map(|lane| lane.class));
-        of.values().for_each(|lane| self.lane_cache.forget(lane));
+        of.values().for_each(|lane| self.cache.lane_cache.forget(lane));
         let missed: Vec<i64> = of.into_keys().collect();
         if !missed.is_empty() {
             chosen.missed();

@@ -1,21 +1,23 @@
 //! Limits: what is known of them, how they change, and what their gates count.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::StoreError;
 use outlast_store::apply::limit::{Gates, Limits};
-use outlast_store::codec;
-use outlast_store::command::{Claim, ClassId, SetLimit};
-use outlast_store::limit::{LimitRecord, Miscount, rate_columns};
+use outlast_store::backend::FoundLimit;
+use outlast_store::command::{Claim, ClassId, Command, SetLimit};
+use outlast_store::limit::{Miscount, rate_columns};
 use outlast_store::queue::QueueRecord;
+use outlast_store::{StoreError, codec, limit_columns};
+use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::read::limit::{limit_columns, record_of};
+use crate::read::limit::record_of;
 use crate::read::queue::{SETTINGS, settings_of};
 use crate::row::{get, int, text};
 use crate::writer::Tx;
+use crate::writer::lanes::MAKING;
 
 /// Held shared by claims that limits concern, and alone while a limit is changed: `limits` as a
 /// number.
@@ -75,6 +77,13 @@ const UNUSED_GATES: &str = "with unused as materialized (
 const LOCK_SUSPECTS: &str = "select g.id, g.limit_name, g.value from gate g
      where g.id = any($1::bigint[]) order by g.id for update skip locked";
 
+/// Keeps claims from making those of the gates that do not exist.
+const LOCK_ORPHANS: &str = "with missing as materialized (
+         select k.id from unnest($1::bigint[]) k(id)
+         where not exists (select 1 from gate g where g.id = any(array[k.id])) order by k.id)
+     select m.id from missing m
+     where pg_try_advisory_xact_lock($2::integer, (m.id % 1024)::integer)";
+
 /// What gates count and who holds them, as of one moment: ends go on meanwhile, and change both.
 const RECOUNT: &str = "with held as materialized (
          select k.id, count(*) as n
@@ -83,7 +92,8 @@ const RECOUNT: &str = "with held as materialized (
          group by k.id)
      select k.id,
          coalesce((select sum(h.n) from gate_held h where h.gate = k.id), 0)::bigint,
-         coalesce((select l.n from held l where l.id = k.id), 0)
+         coalesce((select l.n from held l where l.id = k.id), 0),
+         exists (select 1 from gate g where g.id = any(array[k.id]))
      from unnest($1::bigint[]) k(id)";
 
 /// How long a server is silent before its rows are taken over.
@@ -106,6 +116,11 @@ pub(super) struct LimitCache {
     is_ours: bool,
 }
 
+/// Whether a batch changes what claims are judged by, so that none may be made by limits meanwhile.
+pub(super) fn changes_limits(command: &Command) -> bool {
+    matches!(command, Command::SetLimit(_) | Command::RemoveLimit(_) | Command::SetQueue(_))
+}
+
 impl LimitCache {
     fn change(&mut self) {
         *self = Self { known: None, is_ours: true };
@@ -124,10 +139,15 @@ impl LimitCache {
     }
 }
 
+/// Returns the name of a gate's limit.
+fn limit_name(gate: &Row) -> Result<LimitName, StoreError> {
+    LimitName::new(get(gate, 1)?).map_err(|error| StoreError::Corrupt(error.to_string()))
+}
+
 impl Tx<'_> {
     /// Returns the limits as last read.
     pub(super) async fn known_limits(&mut self) -> Result<KnownLimits, Failure> {
-        if let Some(known) = self.limits.known.as_ref() {
+        if let Some(known) = self.cache.limits.known.as_ref() {
             return Ok(known.clone());
         }
         let statements =
@@ -144,7 +164,7 @@ impl Tx<'_> {
             queues.push(settings_of(row)?);
         }
         let known = KnownLimits { version, limits: Limits::of(all, queues) };
-        self.limits.known = Some(known.clone());
+        self.cache.limits.known = Some(known.clone());
         Ok(known)
     }
 
@@ -158,17 +178,30 @@ impl Tx<'_> {
             return Ok(known);
         }
         // Perhaps it is this that is out of date: a claim that takes nothing would never show it.
-        self.limits.known = None;
+        self.cache.limits.known = None;
         Ok(self.known_limits().await?.limits)
     }
 
     /// Fails if the limits have changed since they were read: the batch is tried again.
     pub(super) fn confirm_limits(&mut self, version: i64) -> Result<(), Failure> {
-        if self.limits.known.as_ref().is_some_and(|known| known.version == version) {
+        if self.cache.limits.known.as_ref().is_some_and(|known| known.version == version) {
             return Ok(());
         }
-        self.limits.known = None;
+        self.cache.limits.known = None;
         Err(Failure::Again(Conflict::Stale, "limits were changed".into()))
+    }
+
+    /// Fails if limits may apply to jobs that were taken without them: their class is new since the
+    /// classes of their queue were read.
+    pub(super) async fn confirm_no_limits(&mut self, rows: &[Row]) -> Result<(), Failure> {
+        let mut classes = Vec::with_capacity(rows.len());
+        for row in rows {
+            classes.push(ClassId(get(row, 2)?));
+        }
+        if self.are_limited(&classes).await? {
+            return Err(Failure::Again(Conflict::Stale, "a class behind a limit is new".into()));
+        }
+        Ok(())
     }
 
     /// Whether a limit may apply to jobs of one of the classes.
@@ -180,7 +213,7 @@ impl Tx<'_> {
         self.learn_classes(classes.iter().copied()).await?;
         for class in classes {
             // One that is not known any more has no jobs.
-            if self.classes.key(*class).is_ok_and(|key| known.limits.may_apply(key)) {
+            if self.cache.classes.key(*class).is_ok_and(|key| known.limits.may_apply(key)) {
                 return Ok(true);
             }
         }
@@ -190,7 +223,7 @@ impl Tx<'_> {
     /// Takes over what servers that are gone have counted, and deletes gates that are not in use;
     /// returns how many of either at most.
     pub(super) async fn prune_gates(&mut self, limit: i64) -> Result<usize, Failure> {
-        let now = self.context.now.0;
+        let now = self.batch.context.now.0;
         // A gate that a claim of this batch uses is in use.
         if let Some(changes) = self.gate_changes(self.server) {
             self.write_set.others.push(changes);
@@ -203,7 +236,7 @@ impl Tx<'_> {
         ];
         let read = self.query_all(statements).await?;
         for row in read.first().map_or(&[][..], Vec::as_slice) {
-            self.outbox.gates.taken_over(GateId(get(row, 0)?), get(row, 1)?);
+            self.batch.outbox.gates.taken_over(GateId(get(row, 0)?), get(row, 1)?);
         }
         Ok(read.iter().map(Vec::len).max().unwrap_or(0))
     }
@@ -221,43 +254,48 @@ impl Tx<'_> {
         let ids: Vec<i64> = gates.iter().map(|gate| gate.0).collect();
         let statements = vec![
             Statement::new(LOCK_SUSPECTS, values![ids.clone()]),
+            Statement::new(LOCK_ORPHANS, values![ids.clone(), MAKING]),
             Statement::new(RECOUNT, values![ids]),
         ];
         let read = self.query_all(statements).await?;
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
-        let mut counts: HashMap<i64, (i64, i64)> = HashMap::new();
+        let mut known: HashMap<i64, &Row> = HashMap::new();
+        for row in rows(0) {
+            known.insert(get(row, 0)?, row);
+        }
+        let mut orphans: HashSet<i64> = HashSet::new();
         for row in rows(1) {
-            counts.insert(get(row, 0)?, (get(row, 1)?, get(row, 2)?));
+            orphans.insert(get(row, 0)?);
         }
         let mut wrong = Vec::new();
-        for row in rows(0) {
-            let gate = GateId(get(row, 0)?);
-            let Some((counted, held)) = counts.get(&gate.0).copied() else { continue };
+        for row in rows(2) {
+            let (id, counted, held): (i64, i64, i64) = (get(row, 0)?, get(row, 1)?, get(row, 2)?);
+            // One that was made meanwhile is not locked.
+            let is_orphan = orphans.contains(&id) && !get::<bool>(row, 3)?;
+            let (limit, value) = match known.get(&id) {
+                Some(gate) => (Some(limit_name(gate)?), get(gate, 2)?),
+                None if is_orphan => (None, None),
+                None => continue,
+            };
             if counted != held {
-                let name = LimitName::new(get(row, 1)?);
-                let limit = name.map_err(|error| StoreError::Corrupt(error.to_string()))?;
-                wrong.push(Miscount { gate, limit, value: get(row, 2)?, counted, held });
+                wrong.push(Miscount { gate: GateId(id), limit, value, counted, held });
             }
         }
         Ok(wrong)
     }
 
-    /// Loads a limit and counts all. Until the batch ends, no claim is made by limits.
-    pub(super) async fn lock_limit(
-        &mut self,
-        name: &LimitName,
-    ) -> Result<(Option<LimitRecord>, usize), Failure> {
+    /// Loads a limit and counts all.
+    pub(super) async fn lock_limit(&mut self, name: &LimitName) -> Result<FoundLimit, Failure> {
         let named = concat!("select ", limit_columns!(), " from limit_rule where name = $1");
         let statements = vec![
-            Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]),
             Statement::new(named, values![name.to_string()]),
             Statement::plain("select count(*) from limit_rule"),
         ];
         let read = self.query_all(statements).await?;
         let row = |at: usize| read.get(at).and_then(|rows| rows.first());
-        let found = row(1).map(record_of).transpose()?;
-        let count: i64 = row(2).map(|row| get(row, 0)).transpose()?.unwrap_or(0);
-        Ok((found, usize::try_from(count).unwrap_or(usize::MAX)))
+        let record = row(0).map(record_of).transpose()?;
+        let count: i64 = row(1).map(|row| get(row, 0)).transpose()?.unwrap_or(0);
+        Ok(FoundLimit { record, count: usize::try_from(count).unwrap_or(usize::MAX) })
     }
 
     pub(super) fn put_limit(&mut self, order: &SetLimit) {
@@ -280,12 +318,13 @@ impl Tx<'_> {
                 rate.map(|(_, period)| int(period)),
                 order.configured,
                 text(&order.by),
-                self.context.now.0,
+                self.batch.context.now.0,
             ],
         );
         if let Some(rate) = limit.rate {
-            let now = self.context.now.0.saturating_mul(1000);
-            let values = values![limit.name.to_string(), rate.used_ahead(), now, self.has_clock];
+            let now = self.batch.context.now.0.saturating_mul(1000);
+            let values =
+                values![limit.name.to_string(), rate.used_ahead(), now, self.clock.own.is_some()];
             self.write(CLAMP_STARTS, values);
         }
         self.limits_changed();
@@ -296,19 +335,15 @@ impl Tx<'_> {
         self.limits_changed();
     }
 
-    /// Loads the settings of a queue. Until the batch ends, no claim is made by limits.
+    /// Loads the settings of a queue.
     pub(super) async fn lock_settings(
         &mut self,
         queue: &str,
     ) -> Result<Option<QueueRecord>, Failure> {
         let named = "select name, settings, set_by, set_at from queue
              where name = $1 and settings is not null";
-        let statements = vec![
-            Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]),
-            Statement::new(named, values![text(queue)]),
-        ];
-        let read = self.query_all(statements).await?;
-        Ok(read.get(1).and_then(|rows| rows.first()).map(settings_of).transpose()?)
+        let rows = self.query(named, values![text(queue)]).await?;
+        Ok(rows.first().map(settings_of).transpose()?)
     }
 
     pub(super) fn put_settings(&mut self, record: &QueueRecord) {
@@ -329,6 +364,6 @@ impl Tx<'_> {
 
     pub(super) fn limits_changed(&mut self) {
         self.write("update limit_version set n = n + 1", values![]);
-        self.limits.change();
+        self.cache.limits.change();
     }
 }

@@ -213,7 +213,7 @@ impl Tx<'_> {
         (state, holder): (State, Option<Holder>),
         location: Location,
     ) -> Result<Loaded, StoreError> {
-        let (seq, stored) = row::stored(row, |class| self.classes.key(class).cloned())?;
+        let (seq, stored) = row::stored(row, |class| self.cache.classes.key(class).cloned())?;
         let job = Job {
             state,
             epoch: row::epoch(row, EPOCH)?,

@@ -52,7 +52,7 @@ impl Tx<'_> {
                 int(chunk.epoch.0),
                 i64::from(chunk.n),
                 stream,
-                self.context.now.0,
+                self.batch.context.now.0,
                 chunk.bytes.clone(),
                 size,
                 limit,
@@ -71,9 +71,9 @@ impl Tx<'_> {
         .await?;
         self.limits_changed();
         self.forget_depths();
-        *self.shares = Shares::default();
+        self.cache.shares = Shares::default();
         self.gates = Gates::default();
-        *self.classes = Classes::default();
+        self.cache.classes = Classes::default();
         self.seen.jobs.clear();
         self.seen.remembered.clear();
         self.seen.workers.clear();

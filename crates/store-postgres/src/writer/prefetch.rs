@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_store::command::{Claimant, Command, Fence, NewJob};
-use outlast_store::{Batch, BatchId, Clock, StoreError};
+use outlast_store::{Batch, BatchId, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::row::{self, get, int};
 use crate::writer::Tx;
 use crate::writer::depth::{LOCK_SERVERS, asking, bounds_queues};
-use crate::writer::limit::LOCK;
+use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
 use crate::writer::workers::{COUNT_IN_FLIGHT, known_of};
 
@@ -37,10 +37,12 @@ struct Prefetch {
 }
 
 /// What other servers do while the batch is under way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Others {
     #[default]
     GoOn,
+    /// They must not make claims by limits, which the batch may change.
+    MakeNoClaims,
     /// They must not store jobs in queues that the batch bounds.
     Wait,
 }
@@ -72,6 +74,8 @@ impl Prefetch {
     fn add(&mut self, command: &Command) {
         if bounds_queues(command) {
             self.others = Others::Wait;
+        } else if changes_limits(command) {
+            self.others = self.others.max(Others::MakeNoClaims);
         }
         match command {
             Command::Enqueue(job) => self.store(job),
@@ -128,26 +132,26 @@ pub(super) enum Take {
 impl Tx<'_> {
     /// Opens the transaction. A locked batch loads everything first. An optimistic one is opened by
     /// the first statement that it sends.
-    pub(super) async fn begin(
-        &mut self,
-        batch: &Batch,
-        clock: Option<&dyn Clock>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn begin(&mut self, batch: &Batch) -> Result<(), Failure> {
         let need = Prefetch::of(&batch.commands, |job, fence| {
-            let found = if self.locked { None } else { self.attempt_cache.take(job, fence) };
+            let found = if self.locks.come_first {
+                None
+            } else {
+                self.cache.attempt_cache.take(job, fence)
+            };
             let Some(loaded) = found else { return false };
             self.seen.jobs.insert(job, loaded);
             self.seen.remembered.insert(job)
         });
         self.opening.statements = self.opening_of(batch.id, &need);
-        let asks = !need.new.is_empty() && self.known_bounds.is_none();
-        let reads = !need.jobs.is_empty() || need.exact || self.locked || asks;
-        let server_time = match clock {
+        let asks = !need.new.is_empty() && self.bounds.known.is_none();
+        let reads = !need.jobs.is_empty() || need.exact || self.locks.come_first || asks;
+        let server_time = match self.clock.own {
             Some(clock) => Some(clock.now()),
-            None => self.time.recent(),
+            None => self.clock.time.recent(),
         };
         if let Some(now) = server_time {
-            self.context.now = self.time.at_least(now);
+            self.batch.context.now = self.clock.time.at_least(now);
         }
         if server_time.is_some() && !reads {
             self.note_bounded(batch, need.others == Others::Wait);
@@ -163,8 +167,8 @@ impl Tx<'_> {
             self.learn_bounds(&rows)?;
         }
         self.note_bounded(batch, need.others == Others::Wait);
-        if let (None, Some(now)) = (clock, self.opening.server_time) {
-            self.context.now = self.time.at_least(now);
+        if let (None, Some(now)) = (self.clock.own, self.opening.server_time) {
+            self.batch.context.now = self.clock.time.at_least(now);
         }
         for worker in need.workers {
             self.seen.workers.entry(WorkerId(worker)).or_insert(None);
@@ -180,19 +184,22 @@ impl Tx<'_> {
     fn opening_of(&self, id: BatchId, need: &Prefetch) -> Vec<(Take, Statement)> {
         let mark = "select outlast.open_batch($1, $2, $3)";
         // Only a batch that stores jobs must know which queues are bounded.
-        let known = self.known_bounds.as_ref().filter(|_| !need.new.is_empty());
+        let known = self.bounds.known.as_ref().filter(|_| !need.new.is_empty());
         let known = known.map(|known| known.number);
         let mut statements = vec![(Take::Nothing, Statement::plain("begin"))];
-        if need.others == Others::Wait {
-            // Before anything else is locked: this waits for all others.
+        if need.others != Others::GoOn {
+            // Before anything else is locked, and in the same order for all: this waits for others.
             let alone = Statement::new("select pg_advisory_xact_lock($1)", values![LOCK]);
             statements.push((Take::Nothing, alone));
+        }
+        if need.others == Others::Wait {
             statements.push((Take::Nothing, Statement::plain(LOCK_SERVERS)));
         }
         statements.push((Take::Time, Statement::new(mark, values![id.server, int(id.n), known])));
         if self.locks.hurries {
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
-        } else if need.unique {
+        } else if need.unique || need.others == Others::MakeNoClaims {
+            // No claim is made by limits while a batch that changes them waits.
             // Another transaction may have taken the same key, and not have ended yet.
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '100ms'")));
         }
@@ -209,7 +216,7 @@ impl Tx<'_> {
                 Statement::new(COUNT_IN_FLIGHT, values![need.counted.clone()]),
             ));
         }
-        if self.locked && !need.new.is_empty() {
+        if self.locks.come_first && !need.new.is_empty() {
             let sql = "select id from job_row where id = any($1::uuid[])";
             statements.push((Take::Known, Statement::new(sql, values![need.new.clone()])));
         }
@@ -229,7 +236,7 @@ impl Tx<'_> {
                 let row =
                     row.ok_or_else(|| StoreError::Corrupt("PostgreSQL returned no time".into()))?;
                 let now = row::time(row, 0)?;
-                self.time.note(now, self.connection.answered(at));
+                self.clock.time.note(now, self.connection.answered(at));
                 self.opening.server_time = Some(now);
             }
             Take::Known => {

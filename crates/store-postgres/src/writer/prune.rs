@@ -1,8 +1,7 @@
 //! Deleting what need not be kept any longer.
 
-use outlast_store::apply::sweep::reached;
 use outlast_store::command::{ClassId, Prune};
-use outlast_store::list::BLOCK_BITS;
+use outlast_store::prune::{Deleted, blocks_of};
 use outlast_store::reply::Pruned;
 
 use crate::connection::values;
@@ -72,7 +71,7 @@ impl Tx<'_> {
     pub(super) async fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
         let limit = i64::from(prune.limit);
         let before = prune.finished_before.0;
-        let keys = self.query(OLD_KEYS, values![self.context.now.0, limit]).await?;
+        let keys = self.query(OLD_KEYS, values![self.batch.context.now.0, limit]).await?;
         let ended = self.look_at_old(prune).await?;
         let looked = ended.len();
         let old = match ended.is_empty() {
@@ -82,7 +81,7 @@ impl Tx<'_> {
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
         for row in &old {
             seqs.push(get(row, 0)?);
-            self.outbox.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
+            self.batch.outbox.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
         }
         if !seqs.is_empty() {
             self.delete_jobs(&seqs);
@@ -90,7 +89,7 @@ impl Tx<'_> {
         let tallies = self.take_tallies_over(limit).await?;
         let gates = self.prune_gates(limit).await?;
         // Each server that writes changes its own row all the time.
-        let gone = before.min(self.context.now.0 - DAY_MS);
+        let gone = before.min(self.batch.context.now.0 - DAY_MS);
         self.write("delete from server_batch where at < $1", values![gone]);
         let workers = self
             .query(
@@ -102,28 +101,22 @@ impl Tx<'_> {
                 values![prune.workers_before.0, limit],
             )
             .await?;
-        let leaders = prune.leaders_before(self.context.now).0;
+        let leaders = prune.leaders_before(self.batch.context.now).0;
         self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
-        Ok(Pruned {
-            jobs: u32::try_from(seqs.len()).unwrap_or(u32::MAX),
-            workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
-            classes,
-            more: [keys.len(), looked, workers.len(), tallies, gates]
-                .into_iter()
-                .any(|count| reached(count, limit)),
-        })
+        let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
+        Ok(deleted.reply(prune, &[keys.len(), looked, tallies, gates]))
     }
 
     /// Returns the next jobs that ended long ago.
     async fn look_at_old(&mut self, prune: &Prune) -> Result<Vec<i64>, Failure> {
-        let from = self.cursors.job_from(prune.from_start);
+        let from = self.batch.cursors.job_from(prune.from_start);
         let page = values![prune.finished_before.0, i64::from(prune.limit), from.0, from.1];
         let rows = self.query(LOOK_AT_OLD, page).await?;
         if let Some(last) = rows.last() {
-            self.cursors.job = (get(last, 1)?, get(last, 0)?);
+            self.batch.cursors.job = (get(last, 1)?, get(last, 0)?);
         }
         Ok(rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?)
     }
@@ -131,11 +124,11 @@ impl Tx<'_> {
     /// Leaves some of the blocks that no job is in any more. A prune that deleted their last jobs
     /// may have been too early for them.
     async fn leave_old_blocks(&mut self) -> Result<(), Failure> {
-        let from = self.cursors.block;
+        let from = self.batch.cursors.block;
         let rows = self.query(NEXT_BLOCKS, values![from, BLOCKS_MAX]).await?;
         let blocks: Vec<i64> = rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
         let full = i64::try_from(blocks.len()).is_ok_and(|count| count >= BLOCKS_MAX);
-        self.cursors.block = blocks.last().filter(|_| full).map_or(-1, |last| *last);
+        self.batch.cursors.block = blocks.last().filter(|_| full).map_or(-1, |last| *last);
         if !blocks.is_empty() {
             self.write(LEAVE_BLOCKS, values![blocks]);
         }
@@ -160,9 +153,6 @@ impl Tx<'_> {
         ] {
             self.write(sql, values![seqs.to_vec()]);
         }
-        let mut blocks: Vec<i64> = seqs.iter().map(|seq| seq >> BLOCK_BITS).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        self.write(LEAVE_BLOCKS, values![blocks]);
+        self.write(LEAVE_BLOCKS, values![blocks_of(seqs.iter().copied())]);
     }
 }

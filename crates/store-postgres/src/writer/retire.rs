@@ -65,7 +65,7 @@ impl Tx<'_> {
     /// Deletes classes that have no jobs left; returns how many. It looks at some of them, and
     /// goes on behind them the next time.
     pub(super) async fn retire_classes(&mut self) -> Result<u32, Failure> {
-        let from = self.cursors.class.0;
+        let from = self.batch.cursors.class.0;
         let rows = self.query(LOOK_AT_CLASSES, values![from, retire::LOOKED_MAX]).await?;
         let mut looked = Vec::with_capacity(rows.len());
         let mut latest = ClassId(0);
@@ -78,8 +78,8 @@ impl Tx<'_> {
             });
             latest = ClassId(get(row, 4)?);
         }
-        self.cursors.class = retire::next(&looked);
-        let found = retire::empty(&looked, latest, &self.outbox.tally);
+        self.batch.cursors.class = retire::next(&looked);
+        let found = retire::empty(&looked, latest, &self.batch.outbox.tally);
         if found.is_empty() {
             return Ok(0);
         }
@@ -92,7 +92,7 @@ impl Tx<'_> {
             self.write(sql, values![gone.clone()]);
         }
         for id in &gone {
-            self.classes.forget(ClassId(*id));
+            self.cache.classes.forget(ClassId(*id));
         }
         Ok(u32::try_from(gone.len()).unwrap_or(u32::MAX))
     }

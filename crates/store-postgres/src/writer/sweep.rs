@@ -79,7 +79,7 @@ const STRANDED: &str = concat!(
 impl Tx<'_> {
     pub(super) async fn load_due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
         let limit = i64::from(sweep.limit);
-        let now = self.context.now.0;
+        let now = self.batch.context.now.0;
         let rows = match due {
             Due::Timer => self.query(DUE_TIMERS, values![now, limit]).await?,
             Due::Expiry => return self.load_expired(limit).await,
@@ -93,7 +93,7 @@ impl Tx<'_> {
     }
 
     async fn load_expired(&mut self, limit: i64) -> Result<Found, Failure> {
-        let due = self.query(TAKE_EXPIRED, values![self.context.now.0, limit]).await?;
+        let due = self.query(TAKE_EXPIRED, values![self.batch.context.now.0, limit]).await?;
         let mut entries = Vec::with_capacity(due.len());
         for row in &due {
             entries.push((JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
@@ -115,7 +115,7 @@ impl Tx<'_> {
 
     pub(super) async fn load_stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
         let limit = i64::from(strand.limit);
-        let values = values![strand.class.0, strand.since.0, self.context.now.0, limit];
+        let values = values![strand.class.0, strand.since.0, self.batch.context.now.0, limit];
         let rows = self.query(STRANDED, values).await?;
         self.load_rows(&rows, Self::of_ready).await
     }

@@ -172,7 +172,7 @@ fn changed(changes: Vec<(ClassId, Counts)>) -> Vec<Value> {
 impl Tx<'_> {
     /// Takes over what servers that are gone have counted; returns how many rows.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
-        let silent = self.context.now.0 - SILENT_MS;
+        let silent = self.batch.context.now.0 - SILENT_MS;
         let rows = self.query(LEFT, values![self.server, silent, limit]).await?;
         self.forget_depths();
         for row in &rows {
@@ -180,7 +180,7 @@ impl Tx<'_> {
             for (at, count) in (1..).zip(&mut counts) {
                 *count = get(row, at)?;
             }
-            self.outbox.tally.taken_over(ClassId(get(row, 0)?), &Counts::of(counts));
+            self.batch.outbox.tally.taken_over(ClassId(get(row, 0)?), &Counts::of(counts));
         }
         Ok(rows.len())
     }

@@ -52,8 +52,11 @@ impl Tx<'_> {
             self.note_attempt(seq, attempt);
         }
         if let Some(reason) = rows.dead_letter {
-            let row =
-                write_set::DeadLetterRow { seq, reason: reason.as_str(), at: self.context.now.0 };
+            let row = write_set::DeadLetterRow {
+                seq,
+                reason: reason.as_str(),
+                at: self.batch.context.now.0,
+            };
             self.write_set.dead_letters.push(row);
         }
         match rows.checkpoint {
@@ -63,7 +66,7 @@ impl Tx<'_> {
                 self.write_set.checkpoints.push(row);
             }
             CheckpointChange::Delete => {
-                self.write_set.checkpoint_gone.push(write_set::CheckpointGone { seq });
+                self.write_set.removed.checkpoints.push(write_set::CheckpointGone { seq });
             }
         }
         if let Some(at) = rows.expiry {
@@ -75,11 +78,11 @@ impl Tx<'_> {
         match *removal {
             Removal::Ready { class, rank, epoch } => {
                 let row = ReadyGone { class: class.0, rank, seq, epoch: int(epoch.0) };
-                self.write_set.ready_gone.push(row);
+                self.write_set.removed.ready.push(row);
             }
             Removal::Waiting { epoch, state } => {
                 let row = WaitingGone { seq, epoch: int(epoch.0), state: state.as_str() };
-                self.write_set.waiting_gone.push(row);
+                self.write_set.removed.waiting.push(row);
             }
             Removal::KeepActive {
                 epoch,
@@ -100,7 +103,7 @@ impl Tx<'_> {
                 });
             }
             Removal::Active { epoch, started, cancelled, checkpoint } => {
-                self.write_set.active_gone.push(ActiveGone {
+                self.write_set.removed.active.push(ActiveGone {
                     seq,
                     epoch: int(epoch.0),
                     started: started.map(|at| at.0),
@@ -109,7 +112,7 @@ impl Tx<'_> {
                 });
             }
             Removal::Finished { epoch, state, letter } => {
-                self.write_set.finished_gone.push(FinishedGone {
+                self.write_set.removed.finished.push(FinishedGone {
                     seq,
                     epoch: int(epoch.0),
                     state: state.as_str(),
@@ -120,7 +123,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn note_ready(&mut self, seq: i64, row: &ReadyRow) {
-        self.write_set.ready.push(write_set::ReadyRow {
+        self.write_set.placed.ready.push(write_set::ReadyRow {
             class: row.class.0,
             rank: row.rank,
             lane: row.lane,
@@ -138,7 +141,7 @@ impl Tx<'_> {
 
     /// Notes a job that was claimed.
     pub(super) fn note_active(&mut self, row: &ActiveRow) {
-        self.write_set.active.push(write_set::ActiveRow {
+        self.write_set.placed.active.push(write_set::ActiveRow {
             seq: row.seq,
             epoch: int(row.counters.epoch.0),
             life: int4(row.counters.life.get()),
@@ -158,7 +161,7 @@ impl Tx<'_> {
     }
 
     fn note_waiting(&mut self, seq: i64, row: &WaitingRow) {
-        self.write_set.waiting.push(write_set::WaitingRow {
+        self.write_set.placed.waiting.push(write_set::WaitingRow {
             seq,
             state: row.state.as_str(),
             due: row.due.map(|at| at.0),
@@ -173,7 +176,7 @@ impl Tx<'_> {
     }
 
     fn note_finished(&mut self, seq: i64, row: &FinishedRow<'_>) {
-        self.write_set.finished.push(write_set::FinishedRow {
+        self.write_set.placed.finished.push(write_set::FinishedRow {
             seq,
             state: row.state.as_str(),
             at: row.at.0,

@@ -35,7 +35,7 @@ impl Tx<'_> {
     pub(super) async fn load_key_holders(&mut self, keys: Vec<Fingerprint>) -> Result<(), Failure> {
         let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.to_vec()).collect();
         let mut statements = Vec::with_capacity(2);
-        if self.locked {
+        if self.locks.come_first {
             statements.push(Statement::new(LOCK, values![keys.clone()]));
         }
         statements.push(Statement::new(HOLDERS, values![keys]));
@@ -79,9 +79,9 @@ impl Tx<'_> {
             Some(before)
                 if self.seen.stored.contains(&before) && self.write_set.pass_on(&key, job) => {}
             Some(before) => {
-                self.write_set.keys_passed.push(KeyPassed { fp, before: before.0, job })
+                self.write_set.keys.passed.push(KeyPassed { fp, before: before.0, job })
             }
-            None => self.write_set.keys_taken.push(KeyTaken { fp, job }),
+            None => self.write_set.keys.taken.push(KeyTaken { fp, job }),
         }
         let holder = Holder { state: stored.state, held: false, created: stored.at };
         self.seen.keys.insert(key, KeyHolder { job: stored.id, class: stored.class, holder });

@@ -9,6 +9,7 @@ use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::worker::{replaced_columns, standing_words};
+use outlast_store::backend::WorkerChange;
 use outlast_store::codec::json;
 use outlast_store::command::Registration;
 use tokio_postgres::Row;
@@ -140,7 +141,32 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn note_registration(
+    pub(super) fn note_worker(
+        &mut self,
+        worker: WorkerId,
+        change: WorkerChange<'_>,
+    ) -> Result<(), StoreError> {
+        match change {
+            WorkerChange::Registered(registration, known) => {
+                self.note_registration(registration, known)?;
+            }
+            WorkerChange::Renewed(known, lease) => self.note_renewal(worker, *known, lease),
+            WorkerChange::Attached(known) => self.write(
+                "update worker set session_seq = $2, attachment = $3 where id = $1",
+                values![worker.0, int(known.session), int(known.attachment)],
+            ),
+            WorkerChange::Moved(standing, evidence) => {
+                self.note_standing(worker, standing, evidence);
+            }
+            WorkerChange::Forgotten => {
+                self.write("delete from worker where id = $1", values![worker.0]);
+                self.seen.workers.insert(worker, None);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_registration(
         &mut self,
         registration: &Registration,
         known: &KnownWorker,
@@ -163,7 +189,7 @@ impl Tx<'_> {
                 json(&registration.labels)?,
                 int(registration.lease.0),
                 lease_until.0,
-                self.context.now.0,
+                self.batch.context.now.0,
                 text(&registration.about),
                 registration.plain_id.as_deref().map(text),
             ],
@@ -173,14 +199,14 @@ impl Tx<'_> {
     }
 
     /// Notes a renewed lease: one row, whatever the worker runs.
-    pub(super) fn note_renewal(&mut self, worker: WorkerId, known: KnownWorker, lease: Span) {
+    fn note_renewal(&mut self, worker: WorkerId, known: KnownWorker, lease: Span) {
         let (status, state) = standing_words(known.standing);
         let renewal = Renewal {
             id: worker.0,
             renewal: int(known.renewal) - 1,
             lease_ms: int(lease.0),
             lease_until: known.lease_until.0,
-            at: self.context.now.0,
+            at: self.batch.context.now.0,
             status,
             state,
             liveness: row::liveness_number(known.standing.liveness),
@@ -195,7 +221,7 @@ impl Tx<'_> {
         self.seen.workers.insert(worker, Some(known));
     }
 
-    pub(super) fn note_standing(&mut self, worker: WorkerId, standing: Standing, evidence: &str) {
+    fn note_standing(&mut self, worker: WorkerId, standing: Standing, evidence: &str) {
         let (status, state) = standing_words(standing);
         self.write(
             "update worker set phase = $2, liveness = $3, status = $4, state = $5, evidence = $6,
@@ -208,7 +234,7 @@ impl Tx<'_> {
                 status,
                 state,
                 text(evidence),
-                self.context.now.0,
+                self.batch.context.now.0,
             ],
         );
         if let Some(Some(known)) = self.seen.workers.get_mut(&worker) {

@@ -327,9 +327,9 @@ impl WriteSet {
     /// Gives a key to a later job of the batch, if the one before it has yet to be written.
     pub(super) fn pass_on(&mut self, key: &[u8], job: Uuid) -> bool {
         let of = |keys: &[Vec<u8>]| keys.iter().position(|fp| fp == key);
-        let noted = match of(&self.keys_passed.fp) {
-            Some(at) => self.keys_passed.job.get_mut(at),
-            None => of(&self.keys_taken.fp).and_then(|at| self.keys_taken.job.get_mut(at)),
+        let noted = match of(&self.keys.passed.fp) {
+            Some(at) => self.keys.passed.job.get_mut(at),
+            None => of(&self.keys.taken.fp).and_then(|at| self.keys.taken.job.get_mut(at)),
         };
         let Some(noted) = noted else { return false };
         *noted = job;
@@ -340,27 +340,45 @@ impl WriteSet {
 /// All that a batch has yet to write.
 #[derive(Debug, Default)]
 pub(super) struct WriteSet {
-    pub(super) ready_gone: ReadyGones,
-    pub(super) waiting_gone: WaitingGones,
-    pub(super) active_gone: ActiveGones,
-    pub(super) finished_gone: FinishedGones,
-    pub(super) checkpoint_gone: CheckpointGones,
+    pub(super) removed: Removed,
     pub(super) active_kept: ActiveKepts,
     pub(super) new: NewRows,
-    pub(super) ready: ReadyRows,
-    pub(super) waiting: WaitingRows,
-    pub(super) active: ActiveRows,
-    pub(super) finished: FinishedRows,
+    pub(super) placed: Placed,
     pub(super) attempts: AttemptRows,
     pub(super) dead_letters: DeadLetterRows,
     pub(super) checkpoints: CheckpointRows,
     pub(super) expiries: ExpiryRows,
-    pub(super) keys_taken: KeysTaken,
-    pub(super) keys_passed: KeysPassed,
+    pub(super) keys: UniqueKeys,
     /// Before any other statement about workers.
     pub(super) renewals: Renewals,
     /// Statements about workers, queues and other tables, in order.
     pub(super) others: Vec<Statement>,
+}
+
+/// Rows that go, each from where its job was.
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    pub(super) ready: ReadyGones,
+    pub(super) waiting: WaitingGones,
+    pub(super) active: ActiveGones,
+    pub(super) finished: FinishedGones,
+    pub(super) checkpoints: CheckpointGones,
+}
+
+/// Rows that come, each where its job now is.
+#[derive(Debug, Default)]
+pub(super) struct Placed {
+    pub(super) ready: ReadyRows,
+    pub(super) waiting: WaitingRows,
+    pub(super) active: ActiveRows,
+    pub(super) finished: FinishedRows,
+}
+
+/// Unique keys that get another job.
+#[derive(Debug, Default)]
+pub(super) struct UniqueKeys {
+    pub(super) taken: KeysTaken,
+    pub(super) passed: KeysPassed,
 }
 
 impl WriteSet {
@@ -369,24 +387,24 @@ impl WriteSet {
     pub(super) fn take(&mut self) -> Vec<Statement> {
         let ended = self.take_ended();
         let by_table = [
-            self.ready_gone.take(),
-            self.waiting_gone.take(),
+            self.removed.ready.take(),
+            self.removed.waiting.take(),
             ended,
-            self.active_gone.take(),
-            self.finished_gone.take(),
-            self.checkpoint_gone.take(),
+            self.removed.active.take(),
+            self.removed.finished.take(),
+            self.removed.checkpoints.take(),
             self.active_kept.take(),
             self.take_new(),
-            self.ready.take(),
-            self.waiting.take(),
-            self.active.take(),
-            self.finished.take(),
+            self.placed.ready.take(),
+            self.placed.waiting.take(),
+            self.placed.active.take(),
+            self.placed.finished.take(),
             self.attempts.take(),
             self.dead_letters.take(),
             self.checkpoints.take(),
             self.expiries.take(),
-            self.keys_taken.take(),
-            self.keys_passed.take(),
+            self.keys.taken.take(),
+            self.keys.passed.take(),
             self.renewals.take(),
         ];
         let mut statements: Vec<Statement> = by_table.into_iter().flatten().collect();
@@ -396,14 +414,14 @@ impl WriteSet {
 
     /// Attempts that ended with their jobs, if nothing else was noted about either.
     fn take_ended(&mut self) -> Option<Statement> {
-        let alone = self.active_gone.len == self.finished.len
-            && self.finished.len == self.attempts.len
-            && self.finished_gone.len == 0;
+        let alone = self.removed.active.len == self.placed.finished.len
+            && self.placed.finished.len == self.attempts.len
+            && self.removed.finished.len == 0;
         if !alone {
             return None;
         }
-        let mut all = self.active_gone.values()?;
-        all.append(&mut self.finished.values()?);
+        let mut all = self.removed.active.values()?;
+        all.append(&mut self.placed.finished.values()?);
         all.append(&mut self.attempts.values()?);
         Some(Statement::new(&ALL_ENDED, all))
     }

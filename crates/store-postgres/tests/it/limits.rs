@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use outlast_cluster::Database;
-use outlast_core::limit::Scope;
+use outlast_core::gate::Rate;
+use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION, ReportedOutcome, SetQueue,
+    Claim, LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION, ReportedOutcome, SetLimit,
+    SetQueue,
 };
 use outlast_store::reply::Claims;
 use outlast_store::{Command, Reply};
@@ -48,6 +50,37 @@ fn limits_of_a_batch_that_was_rolled_back_are_forgotten() {
         assert_eq!(number(&client, "select n from limit_version").await, 0);
         b.one(per_tenant(1)).await;
         assert_eq!(claims(a.one(claim).await).jobs.len(), 1);
+    });
+}
+
+/// Where no limit applies, claims ahead of free slots are no others: what one statement took would
+/// take two.
+#[test]
+fn claims_ahead_of_free_slots_join_others_of_classes_without_a_limit() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::with_clock(&database.url).await;
+        let worker = server.worker().await;
+        server.add(40).await;
+        let claim = server.claiming(worker, 2).await;
+        let Command::Claim(ahead) = claim.clone() else { panic!("{claim:?}") };
+        let ahead = Command::Claim(Claim { is_prefetch: true, ..ahead });
+        let elsewhere = limit("other", Scope::Queue("other".into()), 1);
+        for changes in [vec![], vec![elsewhere]] {
+            server.apply(changes).await;
+            server.apply(vec![claim.clone(), claim.clone()]).await;
+            let alike = server.statements_of(vec![claim.clone(), claim.clone()]).await;
+            assert_eq!(server.statements_of(vec![claim.clone(), ahead.clone()]).await, alike);
+        }
+        // Where a rate does, they get nothing: its jobs would start later.
+        let (name, scope) = (LimitName::new("rate").unwrap(), Scope::Queue("default".into()));
+        let rate = Rate::new(1_000, Span::from_secs(1));
+        let limit = Limit { name, scope, concurrency: None, rate };
+        let set = SetLimit { limit, configured: false, by: "operator".into() };
+        server.one(Command::SetLimit(Box::new(set))).await;
+        let replies = server.apply(vec![claim.clone(), ahead, claim]).await;
+        let got: Vec<usize> = replies.into_iter().map(|it| claims(it).jobs.len()).collect();
+        assert_eq!(got, [2, 0, 2]);
     });
 }
 

@@ -10,6 +10,7 @@ mod gates;
 mod hand;
 mod held;
 mod history;
+mod interleavings;
 mod lanes;
 mod large;
 mod limits;

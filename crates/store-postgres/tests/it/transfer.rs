@@ -14,8 +14,10 @@ use outlast_store::conformance::{self, random};
 use outlast_store::transfer::drive::{self, Label};
 use outlast_store::transfer::folder::{Entry, Manifest};
 use outlast_store::transfer::row::Row;
-use outlast_store::transfer::section::{SECTIONS, Section, Sort};
-use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target, TransferError};
+use outlast_store::transfer::section::{SECTIONS, Sort};
+use outlast_store::transfer::{
+    Page, PageQuery, Part, Progress, Source, SourceFacts, Target, TransferError,
+};
 use outlast_store::{Command, Store as _, StoreError};
 use outlast_store_postgres::{OpenError, Options, PostgresSource, PostgresStore, PostgresTarget};
 use outlast_store_sqlite::{SqliteSource, SqliteTarget};
@@ -167,13 +169,8 @@ impl<T: Target + Send> Source for Failing<T> {
         self.target.facts()
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
-        self.target.page(section, after, page).await
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+        self.target.page(query).await
     }
 }
 
@@ -182,15 +179,10 @@ impl<T: Target + Send> Target for Failing<T> {
         self.target.progress().await
     }
 
-    async fn write(
-        &mut self,
-        section: &'static Section,
-        rows: Vec<Row>,
-        progress: &Progress,
-    ) -> Result<(), StoreError> {
+    async fn write(&mut self, part: Part<'_>) -> Result<(), StoreError> {
         let gone = || StoreError::Unavailable("gone".into());
         if self.writes > 0 || self.committed {
-            self.target.write(section, rows, progress).await?;
+            self.target.write(part).await?;
         }
         self.writes = self.writes.checked_sub(1).ok_or_else(gone)?;
         Ok(())

@@ -2,7 +2,7 @@
 //! written by several servers, each in lanes of its own.
 
 use outlast_store::StoreError;
-use outlast_store::cursor::{Cursor, Logged, Reading, Window, window};
+use outlast_store::cursor::{Cursor, EVER, Logged, Reading, Window, life_of, window};
 use outlast_store::event::{EventPage, EventQuery};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -105,7 +105,7 @@ fn number_at(db: &Connection, (lane, from): (i64, i64), time: i64) -> Result<i64
 /// its latest attempt ended. A store that was moved here may have been written by several
 /// servers, whose clocks differed little. One that was discarded may have been purged since.
 fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
-    let Some(job) = query.job else { return Ok((i64::MIN, i64::MAX)) };
+    let Some(job) = query.job else { return Ok(EVER) };
     let mut select = db
         .prepare_cached(
             "select j.created, case when f.state is not 'discarded' then max(
@@ -131,14 +131,10 @@ fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
         Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
     });
     let Some((from, to)) = found.optional().map_err(failed)? else {
-        return Ok((i64::MIN, i64::MAX));
+        return Ok(EVER);
     };
-    let from = if query.after.is_none() { from.saturating_sub(SLACK_MS) } else { i64::MIN };
-    Ok((from, to.map_or(i64::MAX, |at| at.saturating_add(SLACK_MS))))
+    Ok(life_of(query, (from, to)))
 }
-
-/// How much clocks may differ.
-const SLACK_MS: i64 = 1000;
 
 /// The cursor after everything there is.
 pub(crate) fn end(db: &Connection) -> Result<String, StoreError> {

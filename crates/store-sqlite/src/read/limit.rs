@@ -1,43 +1,32 @@
 //! Limits, and the gates that count attempts.
 
 use outlast_core::limit::GateId;
-use outlast_core::time::Timestamp;
-use outlast_store::StoreError;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitColumns, LimitRecord};
+use outlast_store::{StoreError, limit_columns};
 use rusqlite::{Connection, Row};
 
 use crate::row::{self, failed};
 
-/// The columns that [`record_of`] reads.
-macro_rules! columns {
-    () => {
-        "name, scope, of, concurrency, rate_starts, rate_period_ms, configured, set_by, set_at"
-    };
-}
-pub(crate) use columns;
-
-/// Reads a limit.
+/// Reads a limit from [`limit_columns`].
 pub(crate) fn record_of(row: &Row<'_>) -> Result<LimitRecord, StoreError> {
     let text = |at| row.get::<_, String>(at).map_err(failed);
     let (name, kind, of) = (text(0)?, text(1)?, text(2)?);
-    let columns = LimitColumns {
+    LimitColumns {
         name: &name,
         scope: &kind,
         of: &of,
         concurrency: row.get(3).map_err(failed)?,
         rate_starts: row.get(4).map_err(failed)?,
         rate_period_ms: row.get(5).map_err(failed)?,
-    };
-    Ok(LimitRecord {
-        limit: columns.limit()?,
         configured: row.get(6).map_err(failed)?,
         set_by: text(7)?,
-        set_at: Timestamp(row.get(8).map_err(failed)?),
-    })
+        set_at: row.get(8).map_err(failed)?,
+    }
+    .record()
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<LimitRecord>, StoreError> {
-    let sql = concat!("select ", columns!(), " from limit_rule order by name");
+    let sql = concat!("select ", limit_columns!(), " from limit_rule order by name");
     let mut select = db.prepare_cached(sql).map_err(failed)?;
     let mut rows = select.query([]).map_err(failed)?;
     let mut all = Vec::new();
@@ -83,14 +72,20 @@ pub(crate) fn states(db: &Connection, gates: &[GateId]) -> Result<Vec<GateRecord
 }
 
 /// Compares what gates count with who holds them, as of one moment.
-pub(crate) fn miscounted(db: &Connection, max: u32) -> Result<Vec<GateId>, StoreError> {
+pub(crate) fn miscounted(
+    db: &Connection,
+    after: Option<GateId>,
+    max: u32,
+) -> Result<Vec<GateId>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select g.id from gate g left join gate_counted c on c.id = g.id
-             where g.in_flight <> coalesce(c.in_flight, 0) order by g.id limit ?",
+             where g.in_flight <> coalesce(c.in_flight, 0) and (?1 is null or g.id > ?1)
+             order by g.id limit ?2",
         )
         .map_err(failed)?;
-    let rows = select.query_map([max], |row| row.get(0).map(GateId)).map_err(failed)?;
+    let after = after.map(|gate| gate.0);
+    let rows = select.query_map((after, max), |row| row.get(0).map(GateId)).map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 

@@ -1,11 +1,10 @@
 //! Queues, classes, and what is due next.
 
-use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
-    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at,
-    queues_of,
+    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats,
+    claimable_classes, looked_at, queue_stats,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -73,26 +72,43 @@ pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-/// Jobs without keys are the whole of their class.
-const AHEAD_OF_CLASS: &str = "select count(*) from (
-         select 1 from ready r where r.class = ?1 and (r.rank, r.seq) <
-             (?2, (select j.seq from job_row j where j.id = ?3)) limit ?4)";
+/// The place of a job in its class.
+macro_rules! own_place {
+    () => {
+        "(select own.rank, own.seq from job_row j join ready own
+              on own.class = ?1 and own.rank in (?2, ?3) and own.seq = j.seq
+              where j.id = ?4)"
+    };
+}
 
-const AHEAD_IN_LANE: &str = "select count(*) from (
-         select 1 from ready r where r.class = ?1 and r.lane = ?5 and r.lane <> 0
-             and (r.rank, r.seq) < (?2, (select j.seq from job_row j where j.id = ?3)) limit ?4)";
+/// Jobs without keys are the whole of their class.
+const AHEAD_OF_CLASS: &str = concat!(
+    "select count(*) from (
+         select 1 from ready r where r.class = ?1 and (r.rank, r.seq) < ",
+    own_place!(),
+    " limit ?5)"
+);
+
+const AHEAD_IN_LANE: &str = concat!(
+    "select count(*) from (
+         select 1 from ready r where r.class = ?1 and r.lane = ?6 and r.lane <> 0
+             and (r.rank, r.seq) < ",
+    own_place!(),
+    " limit ?5)"
+);
 
 pub(crate) fn ahead(db: &Connection, query: &AheadQuery) -> Result<u64, StoreError> {
     let id = query.job.0.as_bytes().as_slice();
-    let of_class = (query.class.0, query.rank(), id, query.max);
+    let [front, in_order] = query.ranks();
+    let of_class = (query.class.0, front, in_order, id, query.max);
     let count = |row: &rusqlite::Row<'_>| row.get(0);
     if query.lane == 0 {
         let mut select = db.prepare_cached(AHEAD_OF_CLASS).map_err(failed)?;
         return select.query_row(of_class, count).map_err(failed);
     }
-    let (class, rank, id, max) = of_class;
+    let (class, front, in_order, id, max) = of_class;
     let mut select = db.prepare_cached(AHEAD_IN_LANE).map_err(failed)?;
-    select.query_row((class, rank, id, max, query.lane), count).map_err(failed)
+    select.query_row((class, front, in_order, id, max, query.lane), count).map_err(failed)
 }
 
 /// The settings of all queues; of one if it is named.
@@ -120,18 +136,9 @@ pub(crate) fn settings(
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(db)?;
-    let mut queues = queues_of(pauses(db)?, &tally);
-    let waiting: Vec<&ClassCounts> =
-        tally.iter().filter(|class| class.counts.state(State::Available) > 0).collect();
-    let ids: Vec<ClassId> = waiting.iter().map(|class| class.id).collect();
-    for (class, (since, _)) in oldest(db, &ids)? {
-        let key = waiting.iter().find(|it| it.id == class).map(|it| &it.key);
-        if let Some(stats) = key.and_then(|key| queues.get_mut(&key.queue)) {
-            let first = stats.oldest_available.map_or(since, |other| other.0.min(since));
-            stats.oldest_available = Some(Timestamp(first));
-        }
-    }
-    Ok(queues.into_values().collect())
+    let oldest = oldest(db, &claimable_classes(&tally))?;
+    let since = oldest.into_iter().map(|(class, (since, _))| (class, Timestamp(since))).collect();
+    Ok(queue_stats(pauses(db)?, &tally, &since))
 }
 
 pub(crate) fn oldest_claimable(

@@ -1,7 +1,7 @@
 //! Rows of any section, in and out.
 
 use outlast_store::StoreError;
-use outlast_store::transfer::Page;
+use outlast_store::transfer::PageQuery;
 use outlast_store::transfer::row::{BoundedRows, Cell, Row, plain_text};
 use outlast_store::transfer::section::{Column, Section, Sort};
 use rusqlite::types::{Value, ValueRef};
@@ -21,13 +21,9 @@ const DERIVED: &[[&str; 4]] = &[
 
 const TIME: &str = "strftime('%Y-%m-%dT%H:%M:%fZ', {} / 1000.0, 'unixepoch')";
 
-/// Reads the rows that follow `after`.
-pub(super) fn page(
-    db: &Connection,
-    section: &Section,
-    after: Option<&[Cell]>,
-    page: Page,
-) -> Result<Vec<Row>, StoreError> {
+/// Reads the next rows.
+pub(super) fn page(db: &Connection, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
+    let PageQuery { section, after, page } = query;
     let key = names(section.key_columns());
     let sql = format!(
         "select {} from {} {} order by {key} limit {}",
@@ -40,7 +36,7 @@ pub(super) fn page(
         page.rows
     );
     let mut select = db.prepare_cached(&sql).map_err(failed)?;
-    let from = section.key_columns().iter().zip(after.unwrap_or_default());
+    let from = section.key_columns().iter().zip(after.map(Vec::as_slice).unwrap_or_default());
     let values = from.map(|(column, cell)| value_of(section, column, cell));
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
     let mut rows = BoundedRows::new(page.bytes);

@@ -6,10 +6,9 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
-use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::Standing;
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::apply::Outbox;
+use outlast_store::apply::batch::BatchState;
 use outlast_store::apply::fair::Shares;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
@@ -17,17 +16,15 @@ use outlast_store::apply::step::Step;
 use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::backend::unique::Free;
-use outlast_store::backend::{Backend, Found, Key};
+use outlast_store::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
-    SetLimit, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
+    Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
-use outlast_store::limit::{LimitRecord, Miscount};
-use outlast_store::prune::PruneCursors;
+use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
-use outlast_store::rules::Context;
 use outlast_store::unique::KeyHolder;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -40,16 +37,8 @@ use crate::writer::classes::Classes;
 impl Backend for Tx<'_> {
     type Error = StoreError;
 
-    fn context(&self) -> Context<'_> {
-        self.context
-    }
-
-    fn set_position(&mut self, position: usize) {
-        self.context.command = position;
-    }
-
-    fn outbox(&mut self) -> &mut Outbox {
-        &mut self.outbox
+    fn batch(&mut self) -> &mut BatchState {
+        &mut self.batch
     }
 
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, StoreError> {
@@ -57,7 +46,7 @@ impl Backend for Tx<'_> {
     }
 
     async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, StoreError> {
-        self.classes.twin(self.db, class, isolated)
+        self.cache.classes.twin(self.db, class, isolated)
     }
 
     fn write_step(&mut self, _loaded: &Loaded, rows: &Step<'_>) -> Result<(), StoreError> {
@@ -65,7 +54,7 @@ impl Backend for Tx<'_> {
     }
 
     fn has_bounds(&self) -> bool {
-        self.limits.bound_depths()
+        self.cache.limits.bound_depths()
     }
 
     async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
@@ -74,7 +63,7 @@ impl Backend for Tx<'_> {
 
     /// The insert itself finds a known id; but no class may be created for it.
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, StoreError> {
-        if !self.classes.has(&job.stored_in()) && self.seq_of(job.id)?.is_some() {
+        if !self.cache.classes.has(&job.stored_in()) && self.seq_of(job.id)?.is_some() {
             return Ok(None);
         }
         self.insert_job(job)
@@ -127,26 +116,14 @@ impl Backend for Tx<'_> {
         self.insert_key(once, stored, expired)
     }
 
-    async fn claims(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), StoreError> {
-        if let Some(Command::Claim(claim)) = commands.first() {
-            replies.push(Reply::Claimed(self.claim(claim)?));
-        }
-        Ok(())
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
+        let Some(Command::Claim(claim)) = commands.first() else { return Ok(Vec::new()) };
+        Ok(vec![Reply::Claimed(self.claim(claim)?)])
     }
 
-    async fn extends(
-        &mut self,
-        commands: &[Command],
-        replies: &mut Vec<Reply>,
-    ) -> Result<(), StoreError> {
-        if let Some(Command::Extend(extend)) = commands.first() {
-            replies.push(Reply::Extended(Extended::all(self.extend(extend)?)));
-        }
-        Ok(())
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
+        let Some(Command::Extend(extend)) = commands.first() else { return Ok(Vec::new()) };
+        Ok(vec![Reply::Extended(Extended::all(self.extend(extend)?))])
     }
 
     fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), StoreError> {
@@ -179,43 +156,8 @@ impl Backend for Tx<'_> {
         self.load_plain_attempts(worker)
     }
 
-    fn write_registration(
-        &mut self,
-        registration: &Registration,
-        known: &KnownWorker,
-    ) -> Result<(), StoreError> {
-        self.upsert_worker(registration, known)
-    }
-
-    fn write_renewal(
-        &mut self,
-        worker: WorkerId,
-        known: &KnownWorker,
-        lease: Span,
-    ) -> Result<(), StoreError> {
-        self.update_lease(worker, known, lease)
-    }
-
-    fn write_session(&mut self, worker: WorkerId, known: &KnownWorker) -> Result<(), StoreError> {
-        self.execute(
-            "update worker set session_seq = ?, attachment = ? where id = ?",
-            (int(known.session), int(known.attachment), worker.to_string()),
-        )?;
-        Ok(())
-    }
-
-    fn write_standing(
-        &mut self,
-        worker: WorkerId,
-        standing: Standing,
-        evidence: &str,
-    ) -> Result<(), StoreError> {
-        self.update_standing(worker, standing, evidence)
-    }
-
-    fn delete_worker(&mut self, worker: WorkerId) -> Result<(), StoreError> {
-        self.execute("delete from worker where id = ?", [worker.to_string()])?;
-        Ok(())
+    fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), StoreError> {
+        self.update_worker(id, change)
     }
 
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
@@ -243,14 +185,11 @@ impl Backend for Tx<'_> {
              on conflict (name) do update set paused = ?2",
             (&order.queue, order.paused),
         )?;
-        self.classes.set_paused(&order.queue, order.paused);
+        self.cache.classes.set_paused(&order.queue, order.paused);
         Ok(())
     }
 
-    async fn find_limit(
-        &mut self,
-        name: &LimitName,
-    ) -> Result<(Option<LimitRecord>, usize), StoreError> {
+    async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, StoreError> {
         self.load_limit(name)
     }
 
@@ -320,12 +259,11 @@ impl Backend for Tx<'_> {
 
     async fn reset(&mut self) -> Result<(), StoreError> {
         self.delete_all()?;
-        *self.classes = Classes::load(self.db)?;
-        *self.limits = Limits::default();
-        *self.shares = Shares::default();
+        self.cache.classes = Classes::load(self.db)?;
+        self.cache.limits = Limits::default();
+        self.cache.shares = Shares::default();
         self.depths.clear();
         self.expired.take();
-        self.cursors = PruneCursors::default();
         Ok(())
     }
 }

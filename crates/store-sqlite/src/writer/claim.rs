@@ -66,10 +66,10 @@ impl Tx<'_> {
             }
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
-                    if !self.limits.takes_unlabelled(queue) {
+                    if !self.cache.limits.takes_unlabelled(queue) {
                         continue;
                     }
-                    let classes = self.classes.plain_of(queue, tenant.as_deref());
+                    let classes = self.cache.classes.plain_of(queue, tenant.as_deref());
                     self.claim_from(&classes, claim, max, &mut claims)?;
                     if claims.jobs.len() >= max {
                         break;
@@ -84,7 +84,7 @@ impl Tx<'_> {
         Ok(match &claim.claimant {
             Claimant::Native { worker, session } => {
                 may_claim(self.known_worker(*worker)?.as_ref(), *session)
-                    .and_then(|()| self.limits.may_claim(claim))
+                    .and_then(|()| self.cache.limits.may_claim(claim))
             }
             Claimant::Plain { worker: Some(name), .. } => {
                 plain_may_claim(self.plain_standing(name)?)
@@ -132,8 +132,8 @@ impl Tx<'_> {
         let (rank, seq) = after.unwrap_or((i64::MIN, i64::MIN));
         let limit = self.with_expired(wanted)?;
         for class in classes {
-            let Some(key) = self.classes.known(*class) else { continue };
-            if self.classes.is_paused(&key.queue) {
+            let Some(key) = self.cache.classes.known(*class) else { continue };
+            if self.cache.classes.is_paused(&key.queue) {
                 continue;
             }
             let mut select = self
@@ -206,7 +206,7 @@ impl Tx<'_> {
             .prepare_cached("select seq from expiry where at <= ?1 order by at, seq limit ?2")
             .map_err(failed)?;
         let rows = select
-            .query_map((self.context.now.0, EXPIRED_MAX), |row| row.get(0))
+            .query_map((self.batch.context.now.0, EXPIRED_MAX), |row| row.get(0))
             .map_err(failed)?;
         let expired = rows.collect::<Result<_, _>>().map_err(failed)?;
         Ok(self.expired.get_or_init(|| expired))
@@ -222,7 +222,7 @@ impl Tx<'_> {
     ) -> Result<Option<Claimed>, StoreError> {
         let stored = self.stored_by_seq(head.seq)?;
         if let Some(lane) = lane.filter(|it| it.number.is_some() && stored.keys != *it.keys) {
-            self.lane_cache.forget(lane);
+            self.cache.lane_cache.forget(lane);
             return Ok(None);
         }
         let candidate = Candidate {
@@ -232,13 +232,13 @@ impl Tx<'_> {
             epoch: head.epoch,
             life: head.life,
             spent: head.spent,
-            isolated: self.classes.key(head.class)?.isolated,
+            isolated: self.cache.classes.key(head.class)?.isolated,
             stored,
             checkpoint: self.checkpoint(head.seq, head.epoch)?,
             gates: lane.map(Lane::gate_ids).unwrap_or_default(),
         };
-        let bench = self.context;
-        let Ok(taken) = take(candidate, claimant, &bench, &mut self.outbox) else {
+        let bench = self.batch.context;
+        let Ok(taken) = take(candidate, claimant, &bench, &mut self.batch.outbox) else {
             return Ok(None);
         };
         let gone = self.execute(

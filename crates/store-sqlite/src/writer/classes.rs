@@ -93,11 +93,7 @@ impl Classes {
         isolated: bool,
     ) -> Result<ClassId, StoreError> {
         let key = Arc::clone(self.key(id)?);
-        if key.isolated == isolated {
-            return Ok(id);
-        }
-        let twin = ClassKey { isolated, ..ClassKey::clone(&key) };
-        self.get_or_make(db, &twin)
+        key.twin(isolated).map_or(Ok(id), |twin| self.get_or_make(db, &twin))
     }
 
     /// Forgets a class that has no jobs left.

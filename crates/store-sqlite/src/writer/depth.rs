@@ -13,7 +13,8 @@ const WAITING: &str = "
 
 impl Tx<'_> {
     pub(super) fn depth_of(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
-        let Some(max) = self.limits.queue(queue).and_then(|settings| settings.max_depth) else {
+        let Some(max) = self.cache.limits.queue(queue).and_then(|settings| settings.max_depth)
+        else {
             return Ok(None);
         };
         let before = match self.depths.get(queue) {
@@ -24,8 +25,9 @@ impl Tx<'_> {
                 before
             }
         };
-        let of_queue = |class| self.classes.known(class).is_some_and(|key| key.queue == queue);
-        let changes = self.outbox.tally.more_waiting();
+        let of_queue =
+            |class| self.cache.classes.known(class).is_some_and(|key| key.queue == queue);
+        let changes = self.batch.outbox.tally.more_waiting();
         let more: i64 = changes.filter(|(class, _)| of_queue(*class)).map(|(_, more)| more).sum();
         Ok(Some(Depth { jobs: u64::try_from(before + more).unwrap_or(0), max }))
     }

@@ -25,11 +25,11 @@ impl Tx<'_> {
 
     /// Stores a job, or returns `None` when its id is known.
     pub(super) fn insert_job(&mut self, new: &NewJob) -> Result<Option<Enqueued>, StoreError> {
-        let id = self.classes.get_or_make(self.db, &new.stored_in())?;
-        let class = (id, Arc::clone(self.classes.key(id)?));
-        let stored = enqueue::begin(new, class, self.context.now);
+        let id = self.cache.classes.get_or_make(self.db, &new.stored_in())?;
+        let class = (id, Arc::clone(self.cache.classes.key(id)?));
+        let stored = enqueue::begin(new, class, self.batch.context.now);
         let Some(seq) = self.insert_job_row(&stored.job, &new.payload)? else { return Ok(None) };
-        if self.classes.enters(id, seq >> BLOCK_BITS) {
+        if self.cache.classes.enters(id, seq >> BLOCK_BITS) {
             self.execute(
                 "insert or ignore into class_block (class, block) values (?, ?)",
                 (id.0, seq >> BLOCK_BITS),
@@ -43,7 +43,7 @@ impl Tx<'_> {
         if let Some(at) = new.rules.expires_at {
             self.execute("insert into expiry (at, seq) values (?, ?)", (at.0, seq))?;
         }
-        Ok(Some(stored.announce(&mut self.outbox)))
+        Ok(Some(stored.announce(&mut self.batch.outbox)))
     }
 
     fn insert_job_row(

@@ -43,8 +43,8 @@ impl EventLog {
 impl Tx<'_> {
     /// Logs what happened in the batch.
     pub(super) fn log_events(&mut self, id: BatchId) -> Result<(), StoreError> {
-        let (lane, n) = self.log.next(self.db)?;
-        let body = codec::events_text(&self.outbox.events);
+        let (lane, n) = self.cache.log.next(self.db)?;
+        let body = codec::events_text(&self.batch.outbox.events);
         let server = id.server.as_bytes().as_slice();
         let mut insert = self
             .db
@@ -52,15 +52,15 @@ impl Tx<'_> {
                 "insert into event_batch (lane, n, server, at, body) values (?1, ?2, ?3, ?4, ?5)",
             )
             .map_err(failed)?;
-        insert.execute((lane, n, server, self.context.now.0, body)).map_err(failed)?;
-        self.log.next = Some((lane, n + 1));
+        insert.execute((lane, n, server, self.batch.context.now.0, body)).map_err(failed)?;
+        self.cache.log.next = Some((lane, n + 1));
         Ok(())
     }
 
     /// Leaves the lane if all of its batches are deleted: the next one would have a number that a
     /// reader has seen.
     pub(super) fn leave_empty_lane(&mut self) -> Result<(), StoreError> {
-        self.log.forget();
+        self.cache.log.forget();
         self.execute(
             "update event_lane set latest = latest + 1
              where not exists (select 1 from event_batch b where b.lane = latest)",

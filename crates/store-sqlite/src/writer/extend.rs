@@ -59,7 +59,7 @@ impl Tx<'_> {
     fn prolong(&self, seq: i64) -> Result<(), StoreError> {
         self.execute(
             "update active set visible_until = ? + visibility_ms where seq = ?",
-            (int(u64::try_from(self.context.now.0).unwrap_or(0)), seq),
+            (int(u64::try_from(self.batch.context.now.0).unwrap_or(0)), seq),
         )?;
         Ok(())
     }

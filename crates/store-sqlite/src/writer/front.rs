@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use outlast_store::StoreError;
-use outlast_store::apply::front::{Front, FrontRow, Page, Plan};
+use outlast_store::apply::front::{Front, FrontRow, Next, Page, Plan};
 use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{Gates, Head};
 use outlast_store::apply::walk::Way;
@@ -41,42 +41,37 @@ impl Tx<'_> {
         max: usize,
         claims: &mut Claims,
     ) -> Result<(Vec<ClassId>, Option<Way>), StoreError> {
-        self.lane_cache.set_limits(self.limits);
+        self.cache.lane_cache.set_limits(&self.cache.limits);
         let known =
-            classes.iter().filter_map(|class| Some((*class, &**self.classes.known(*class)?)));
-        let open = known.filter(|(_, key)| !self.classes.is_paused(&key.queue));
+            classes.iter().filter_map(|class| Some((*class, &**self.cache.classes.known(*class)?)));
+        let open = known.filter(|(_, key)| !self.cache.classes.is_paused(&key.queue));
         let wanted = max.saturating_sub(claims.jobs.len());
-        let chance = self.context.first_lane();
-        let plan = self.lane_cache.plan(open, wanted, chance, self.terms(claim.is_prefetch));
+        let chance = self.batch.context.first_lane();
+        let plan = self.cache.lane_cache.plan(open, wanted, chance, self.terms(claim.is_prefetch));
         let Rows { rows, mut heads } = self.read_front(&plan)?;
-        let mut front = Front::new(plan, rows, self.lane_cache);
+        let mut front = Front::new(plan, rows, &mut self.cache.lane_cache);
         let mut way = None;
-        while claims.jobs.len() < max {
+        loop {
             let wanted = max.saturating_sub(claims.jobs.len());
-            let terms = self.terms(claim.is_prefetch);
-            if let Some(page) = front.next(self.lane_cache, wanted, terms) {
-                let tried = (&mut front, page);
-                self.claim_of_page(tried, (gates, &mut heads), (claim, wanted), claims)?;
-                continue;
+            match front.next(&self.cache.lane_cache, wanted, self.terms(claim.is_prefetch)) {
+                Next::Try(page) => {
+                    let tried = (&mut front, page);
+                    self.claim_of_page(tried, (gates, &mut heads), (claim, wanted), claims)?;
+                }
+                Next::Read(by_lanes) => {
+                    let mut first = self.first_lanes(&by_lanes, wanted, claim.is_prefetch)?;
+                    front.join(first.take_first());
+                    way = Some(first);
+                }
+                Next::End => break,
             }
-            let by_lanes = front.take_by_lanes();
-            if by_lanes.is_empty() {
-                break;
-            }
-            let mut first = self.first_lanes(&by_lanes, wanted, claim.is_prefetch)?;
-            front.join(std::mem::take(&mut first.lanes));
-            way = Some(first);
         }
         if claims.jobs.len() >= max {
-            front.satisfied(self.lane_cache, classes);
+            front.satisfied(&mut self.cache.lane_cache, classes, way.as_ref());
             return Ok((Vec::new(), None));
         }
-        let mut rest = front.end(claim.is_prefetch);
-        claims.leave(std::mem::take(&mut rest.left));
-        let beyond = rest.beyond.clone();
-        if let Some(way) = &mut way {
-            way.go_on(rest);
-        }
+        let (left, beyond) = front.end(claim.is_prefetch, way.as_mut());
+        claims.leave(left);
         Ok((beyond, way))
     }
 
@@ -87,7 +82,7 @@ impl Tx<'_> {
         (claim, wanted): (&Claim, usize),
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
-        let now = self.context.now;
+        let now = self.batch.context.now;
         self.read_gates(gates, &page.lanes)?;
         let mut heads = Vec::new();
         for (nth, lane, most) in page.unread() {
@@ -97,12 +92,12 @@ impl Tx<'_> {
             }
         }
         page.heads.append(&mut heads);
-        let turns = page.turns(self.shares, now);
+        let turns = page.turns(&mut self.cache.shares, now);
         let mut chosen = gates.choose(&page.lanes, turns, wanted, self.terms(claim.is_prefetch));
         let taking = (&page.lanes[..], gates);
         let missed = self.take_chosen(taking, (&mut chosen, rows), claim, claims)?;
-        self.lane_cache.note(&page.lanes, &chosen, now, FoundBy::First);
-        front.tried(self.lane_cache, page, &chosen, &missed);
+        self.cache.lane_cache.note(&page.lanes, &chosen, now, FoundBy::First);
+        front.tried(&self.cache.lane_cache, page, &chosen, &missed);
         Ok(())
     }
 
@@ -120,7 +115,7 @@ impl Tx<'_> {
                 found.add(Some(*lane), head, true);
             }
         }
-        for (class, number) in self.lane_cache.unknown(&found.rows) {
+        for (class, number) in self.cache.lane_cache.unknown(&found.rows) {
             self.lane(class, number)?;
         }
         Ok(found)

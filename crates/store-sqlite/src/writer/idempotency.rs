@@ -15,7 +15,7 @@ impl Tx<'_> {
     pub(super) fn load_key(&self, key: &Fingerprint) -> Result<Key, StoreError> {
         let sql = "select request, expires > ? from idempotency where key = ?";
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
-        let found = select.query_row((self.context.now.0, key.as_slice()), |row| {
+        let found = select.query_row((self.batch.context.now.0, key.as_slice()), |row| {
             Ok(if row.get(1)? { Key::InForce(row.get(0)?) } else { Key::Expired })
         });
         Ok(found.optional().map_err(failed)?.unwrap_or(Key::Unused))
@@ -45,7 +45,7 @@ impl Tx<'_> {
         }
         self.execute(
             "insert or replace into idempotency (key, request, expires) values (?, ?, ?)",
-            (key, once.request.as_slice(), self.context.now.after(once.keep).0),
+            (key, once.request.as_slice(), self.batch.context.now.after(once.keep).0),
         )?;
         for job in stored {
             let seq = self.seq_of(job.id)?;

@@ -7,11 +7,12 @@ use outlast_core::limit::{GateId, LimitName, LimitNameError};
 use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
 use outlast_store::apply::walk::{Stretch, Walk, Way};
+use outlast_store::backend::FoundLimit;
 use outlast_store::command::{Claim, ClassId, SetLimit};
-use outlast_store::limit::{LimitRecord, Miscount, rate_columns, used_at_most};
+use outlast_store::limit::{Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::Claims;
-use outlast_store::{StoreError, codec};
+use outlast_store::{StoreError, codec, limit_columns};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::read;
@@ -41,8 +42,8 @@ pub(crate) fn load(db: &Connection) -> Result<Limits, StoreError> {
 impl Tx<'_> {
     /// Whether a limit may apply to jobs of one of the classes.
     pub(super) fn are_limited(&self, classes: &[ClassId]) -> bool {
-        let mut keys = classes.iter().filter_map(|class| self.classes.known(*class));
-        !self.limits.is_empty() && keys.any(|key| self.limits.may_apply(key))
+        let mut keys = classes.iter().filter_map(|class| self.cache.classes.known(*class));
+        !self.cache.limits.is_empty() && keys.any(|key| self.cache.limits.may_apply(key))
     }
 
     /// Takes jobs of the classes, best first, as far as limits let them start.
@@ -84,7 +85,7 @@ impl Tx<'_> {
                 way.lanes = self.next_lanes(&mut way.walk)?;
             }
         }
-        self.lane_cache.walked(&way.walk);
+        self.cache.lane_cache.walked(&way.walk);
         Ok(())
     }
 
@@ -105,8 +106,8 @@ impl Tx<'_> {
             let each = heads_of_each(lanes.len(), wanted);
             let (rows, mut heads) = self.heads(lanes, each, skipped.len())?;
             heads.retain(|head| !skipped.contains(&head.seq));
-            let now = self.context.now;
-            let turns = self.shares.turns(lanes, heads, now);
+            let now = self.batch.context.now;
+            let turns = self.cache.shares.turns(lanes, heads, now);
             let mut chosen = gates.choose(lanes, turns, wanted, self.terms(claim.is_prefetch));
             let is_over = chosen.heads.is_empty();
             let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
@@ -116,7 +117,7 @@ impl Tx<'_> {
                 claim,
                 claims,
             )?);
-            self.lane_cache.note(lanes, &chosen, now, by);
+            self.cache.lane_cache.note(lanes, &chosen, now, by);
             if is_over || claims.jobs.len() >= max {
                 return Ok(chosen);
             }
@@ -124,8 +125,8 @@ impl Tx<'_> {
     }
 
     pub(super) fn terms(&self, is_prefetch: bool) -> Terms<'_> {
-        let changes = &self.outbox.gates;
-        Terms { changes, taken: None, now: self.context.now, is_prefetch }
+        let changes = &self.batch.outbox.gates;
+        Terms { changes, taken: None, now: self.batch.context.now, is_prefetch }
     }
 
     /// Takes the chosen jobs; returns those that could not be taken.
@@ -136,7 +137,7 @@ impl Tx<'_> {
         claim: &Claim,
         claims: &mut Claims,
     ) -> Result<Vec<i64>, StoreError> {
-        let now = self.context.now;
+        let now = self.batch.context.now;
         let mut skipped = Vec::new();
         for head in &chosen.heads {
             let row = rows.get(&head.seq);
@@ -146,7 +147,7 @@ impl Tx<'_> {
                 continue;
             };
             gates.started(lane, now);
-            self.shares.claimed(lane, (head.rank, head.seq), now);
+            self.cache.shares.claimed(lane, (head.rank, head.seq), now);
             self.keep_starts(gates, lane)?;
             claims.jobs.push(claimed);
         }
@@ -168,23 +169,23 @@ impl Tx<'_> {
         let mut lanes = Vec::new();
         let mut apart = Vec::new();
         for class in classes {
-            let Some(key) = self.classes.known(*class) else { continue };
-            if self.classes.is_paused(&key.queue) {
+            let Some(key) = self.cache.classes.known(*class) else { continue };
+            if self.cache.classes.is_paused(&key.queue) {
                 continue;
             }
-            if self.limits.need_lanes(key) {
+            if self.cache.limits.need_lanes(key) {
                 apart.push(*class);
             } else {
-                lanes.push(self.limits.whole(*class, key));
+                lanes.push(self.cache.limits.whole(*class, key));
             }
         }
-        let chance = self.context.first_lane();
-        let start = |class: &ClassId| (*class, self.lane_cache.start_of_walk(*class, chance));
-        let mut walk = Walk::new(apart.iter().map(start), self.lane_cache.reach());
+        let chance = self.batch.context.first_lane();
+        let start = |class: &ClassId| (*class, self.cache.lane_cache.start_of_walk(*class, chance));
+        let mut walk = Walk::new(apart.iter().map(start), self.cache.lane_cache.reach());
         for class in apart {
-            for number in self.lane_cache.freed(class, wanted, self.terms(is_prefetch)) {
+            for number in self.cache.lane_cache.freed(class, wanted, self.terms(is_prefetch)) {
                 if !self.has_jobs(class, number)? {
-                    self.lane_cache.are_empty(class, [number]);
+                    self.cache.lane_cache.are_empty(class, [number]);
                 } else if walk.look_at(class, number) {
                     lanes.push(self.lane(class, number)?);
                 }
@@ -205,7 +206,7 @@ impl Tx<'_> {
 
     /// Returns the lanes of the first jobs of a class, in the order of these.
     fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {
-        let reach = self.lane_cache.reach();
+        let reach = self.cache.lane_cache.reach();
         let [jobs, most] = [reach.walk_jobs, reach.front_lanes(wanted)]
             .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
         let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
@@ -230,12 +231,12 @@ impl Tx<'_> {
     }
 
     pub(super) fn lane(&mut self, class: ClassId, number: i64) -> Result<Lane, StoreError> {
-        if let Some(known) = self.lane_cache.get(class, number) {
+        if let Some(known) = self.cache.lane_cache.get(class, number) {
             return Ok(known.clone());
         }
         let keys = self.keys_of_lane(class, number)?;
-        let lane = self.limits.lane((class, self.classes.key(class)?), number, keys);
-        self.lane_cache.learn(lane.clone());
+        let lane = self.cache.limits.lane((class, self.cache.classes.key(class)?), number, keys);
+        self.cache.lane_cache.learn(lane.clone());
         Ok(lane)
     }
 
@@ -316,7 +317,7 @@ impl Tx<'_> {
 
     /// Writes by how much the batch changed what gates count.
     pub(super) fn keep_gates(&mut self) -> Result<(), StoreError> {
-        for (gate, by) in self.outbox.gates.take() {
+        for (gate, by) in self.batch.outbox.gates.take() {
             let sql = "update gate set in_flight = in_flight + ? where id = ?";
             self.execute(sql, (by, gate.0))?;
         }
@@ -342,7 +343,7 @@ impl Tx<'_> {
             let corrupt = |error: LimitNameError| StoreError::Corrupt(error.to_string());
             wrong.push(Miscount {
                 gate: GateId(row.get(0).map_err(failed)?),
-                limit: LimitName::new(&name).map_err(corrupt)?,
+                limit: Some(LimitName::new(&name).map_err(corrupt)?),
                 value: row.get(2).map_err(failed)?,
                 counted: row.get(3).map_err(failed)?,
                 held: row.get(4).map_err(failed)?,
@@ -351,15 +352,12 @@ impl Tx<'_> {
         Ok(wrong)
     }
 
-    pub(super) fn load_limit(
-        &self,
-        name: &LimitName,
-    ) -> Result<(Option<LimitRecord>, usize), StoreError> {
-        let sql = concat!("select ", read::limit::columns!(), " from limit_rule where name = ?");
+    pub(super) fn load_limit(&self, name: &LimitName) -> Result<FoundLimit, StoreError> {
+        let sql = concat!("select ", limit_columns!(), " from limit_rule where name = ?");
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let mut rows = select.query([name.as_str()]).map_err(failed)?;
-        let found = rows.next().map_err(failed)?.map(record_of).transpose()?;
-        Ok((found, self.limits.len()))
+        let record = rows.next().map_err(failed)?.map(record_of).transpose()?;
+        Ok(FoundLimit { record, count: self.cache.limits.len() })
     }
 
     pub(super) fn put_limit(&mut self, order: &SetLimit) -> Result<(), StoreError> {
@@ -378,22 +376,22 @@ impl Tx<'_> {
                 rate.map(|(_, period)| int(period)),
                 order.configured,
                 &order.by,
-                self.context.now.0,
+                self.batch.context.now.0,
             ),
         )?;
-        if let Some(most) = limit.rate.map(|rate| used_at_most(rate, self.context.now)) {
+        if let Some(most) = limit.rate.map(|rate| used_at_most(rate, self.batch.context.now)) {
             self.execute(
                 "update gate set used_until = ?1 where limit_name = ?2 and used_until > ?1",
                 (most, limit.name.as_str()),
             )?;
         }
-        *self.limits = load(self.db)?;
+        self.cache.limits = load(self.db)?;
         Ok(())
     }
 
     pub(super) fn remove_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
         self.execute("delete from limit_rule where name = ?", [name.as_str()])?;
-        *self.limits = load(self.db)?;
+        self.cache.limits = load(self.db)?;
         Ok(())
     }
 
@@ -408,7 +406,7 @@ impl Tx<'_> {
                 record.set_at.0,
             ),
         )?;
-        *self.limits = load(self.db)?;
+        self.cache.limits = load(self.db)?;
         Ok(())
     }
 }

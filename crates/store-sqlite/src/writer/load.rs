@@ -113,7 +113,7 @@ impl Tx<'_> {
         let Some(row) = rows.next().map_err(failed)? else {
             return Err(StoreError::Corrupt(format!("no job row {seq}")));
         };
-        let (_, job) = stored(row, |class| self.classes.key(class).cloned())?;
+        let (_, job) = stored(row, |class| self.cache.classes.key(class).cloned())?;
         Ok(Arc::new(job))
     }
 
@@ -133,7 +133,7 @@ impl Tx<'_> {
         let mut select = self.db.prepare_cached(sql).map_err(failed)?;
         let mut rows = select.query([key]).map_err(failed)?;
         let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
-        let (seq, stored) = stored(row, |class| self.classes.key(class).cloned())?;
+        let (seq, stored) = stored(row, |class| self.cache.classes.key(class).cloned())?;
         let checkpoint = row.get(STORED_COLUMNS + ACTIVE_COLUMNS).map_err(failed)?;
         let found = match active(row, STORED_COLUMNS, &stored).map_err(failed)? {
             Some(found) => Some(found),

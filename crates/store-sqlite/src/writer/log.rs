@@ -19,7 +19,7 @@ impl Tx<'_> {
             "insert or ignore into log (seq, id, epoch, n, stream, at, bytes)
              values (?1, (select coalesce(max(id), 0) + 1 from log where seq = ?1),
                      ?2, ?3, ?4, ?5, ?6)",
-            (seq, int(chunk.epoch.0), chunk.n, stream, self.context.now.0, &chunk.bytes),
+            (seq, int(chunk.epoch.0), chunk.n, stream, self.batch.context.now.0, &chunk.bytes),
         )?;
         if stored == 1 {
             let bytes = i64::try_from(chunk.bytes.len()).unwrap_or(i64::MAX);

@@ -3,10 +3,10 @@
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::apply::sweep::reached;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::list::BLOCK_BITS;
 use outlast_store::partitions::day_of;
+use outlast_store::prune::{Deleted, blocks_of};
 use outlast_store::reply::Pruned;
 use outlast_store::retire::{self, Empty, Looked};
 use rusqlite::OptionalExtension as _;
@@ -52,17 +52,14 @@ const PRUNE_LANE: &str = "
 impl Tx<'_> {
     pub(super) fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
         let limit = i64::from(prune.limit);
-        let prune_now = self.context.now.0.saturating_mul(1000);
+        let prune_now = self.batch.context.now.0.saturating_mul(1000);
         let keys = self.prune_keys(limit)?;
         let (old, looked) = self.old_jobs(prune)?;
         for (seq, class, state) in &old {
             self.delete_job(*seq)?;
-            self.outbox.tally.deleted(*class, *state);
+            self.batch.outbox.tally.deleted(*class, *state);
         }
-        let mut blocks: Vec<i64> = old.iter().map(|(seq, ..)| seq >> BLOCK_BITS).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
-        for block in blocks {
+        for block in blocks_of(old.iter().map(|(seq, ..)| *seq)) {
             self.leave_block(block)?;
         }
         let events = self.prune_events(day_of(prune.finished_before), prune.limit)?;
@@ -85,17 +82,11 @@ impl Tx<'_> {
         )?;
         self.execute(
             "delete from duty where until < ?1 and name <> ?2",
-            (prune.leaders_before(self.context.now).0, &prune.leadership.name),
+            (prune.leaders_before(self.batch.context.now).0, &prune.leadership.name),
         )?;
         let classes = self.retire_classes()?;
-        Ok(Pruned {
-            jobs: u32::try_from(old.len()).unwrap_or(u32::MAX),
-            workers: u32::try_from(workers).unwrap_or(u32::MAX),
-            classes,
-            more: [looked, workers, events, keys, gates]
-                .into_iter()
-                .any(|count| reached(count, limit)),
-        })
+        let deleted = Deleted { jobs: old.len(), workers, classes };
+        Ok(deleted.reply(prune, &[looked, events, keys, gates]))
     }
 
     /// Deletes event batches of before `day`, up to `limit`; returns how many. Time never falls
@@ -127,7 +118,7 @@ impl Tx<'_> {
         let mut looked = Vec::new();
         let mut latest = ClassId(0);
         let mut select = self.db.prepare_cached(LOOK_AT_CLASSES).map_err(failed)?;
-        let from = self.cursors.class.0;
+        let from = self.batch.cursors.class.0;
         let mut rows = select.query((from, retire::LOOKED_MAX)).map_err(failed)?;
         while let Some(row) = rows.next().map_err(failed)? {
             let read = |row: &rusqlite::Row<'_>| -> rusqlite::Result<_> {
@@ -141,10 +132,11 @@ impl Tx<'_> {
         }
         drop(rows);
         drop(select);
-        self.cursors.class = retire::next(&looked);
+        self.batch.cursors.class = retire::next(&looked);
         let mut retired = 0;
-        for id in
-            retire::empty(&looked, latest, &self.outbox.tally).into_iter().flat_map(Empty::ids)
+        for id in retire::empty(&looked, latest, &self.batch.outbox.tally)
+            .into_iter()
+            .flat_map(Empty::ids)
         {
             for sql in [
                 "delete from tally where class = ?",
@@ -153,7 +145,7 @@ impl Tx<'_> {
             ] {
                 self.execute(sql, [id.0])?;
             }
-            self.classes.forget(id);
+            self.cache.classes.forget(id);
             retired += 1;
         }
         Ok(retired)
@@ -163,12 +155,12 @@ impl Tx<'_> {
         self.execute(
             "delete from idempotency_job where key in
                  (select key from idempotency where expires <= ? order by expires, key limit ?)",
-            (self.context.now.0, limit),
+            (self.batch.context.now.0, limit),
         )?;
         self.execute(
             "delete from idempotency where key in
                  (select key from idempotency where expires <= ? order by expires, key limit ?)",
-            (self.context.now.0, limit),
+            (self.batch.context.now.0, limit),
         )
     }
 
@@ -176,7 +168,7 @@ impl Tx<'_> {
     /// letters are kept for an operator, a cancelled job for its process tree, and the job of a key for
     /// its producer.
     fn old_jobs(&mut self, prune: &Prune) -> Result<(Vec<OldJob>, usize), StoreError> {
-        let from = self.cursors.job_from(prune.from_start);
+        let from = self.batch.cursors.job_from(prune.from_start);
         let mut select = self.db.prepare_cached(OLD_JOBS).map_err(failed)?;
         let mut rows =
             select.query((prune.finished_before.0, prune.limit, from.0, from.1)).map_err(failed)?;
@@ -193,7 +185,7 @@ impl Tx<'_> {
                 old.push(job);
             }
         }
-        self.cursors.job = last;
+        self.batch.cursors.job = last;
         Ok((old, looked))
     }
 
@@ -204,7 +196,7 @@ impl Tx<'_> {
             (block, BLOCK_BITS),
         )?;
         if gone > 0 {
-            self.classes.leave(block);
+            self.cache.classes.leave(block);
         }
         Ok(())
     }

@@ -17,18 +17,18 @@ impl Tx<'_> {
         let seqs = match due {
             Due::Timer => self.seqs(
                 "select seq from waiting where due <= ?1 order by due, seq limit ?2",
-                (self.context.now.0, limit),
+                (self.batch.context.now.0, limit),
             )?,
             Due::Expiry => self.take_expired(limit)?,
             Due::Visibility => self.seqs(
                 "select seq from active where visible_until <= ?1 and visibility_ms <= ?3
                  order by visible_until, seq limit ?2",
-                (self.context.now.0, limit, int(sweep.watched.0)),
+                (self.batch.context.now.0, limit, int(sweep.watched.0)),
             )?,
             Due::Deadline => self.seqs(
                 "select seq from active where deadline <= ?1 and not cancelled
                  order by deadline, seq limit ?2",
-                (self.context.now.0, limit),
+                (self.batch.context.now.0, limit),
             )?,
         };
         Ok(Found { more: reached(seqs.len(), limit), jobs: self.load_each(seqs)? })
@@ -53,7 +53,7 @@ impl Tx<'_> {
             )
             .map_err(failed)?;
         let rows = select
-            .query_map((self.context.now.0, limit), |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_map((self.batch.context.now.0, limit), |row| Ok((row.get(0)?, row.get(1)?)))
             .map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
@@ -63,7 +63,7 @@ impl Tx<'_> {
     pub(super) fn load_stranded(&self, strand: &Strand) -> Result<Vec<Loaded>, StoreError> {
         let mut due = Vec::new();
         for (limit_ms, _) in self.limits_of(strand)? {
-            let since_max = self.context.now.0.saturating_sub(limit_ms);
+            let since_max = self.batch.context.now.0.saturating_sub(limit_ms);
             if strand.since.0 > since_max {
                 continue;
             }

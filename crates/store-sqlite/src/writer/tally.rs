@@ -10,7 +10,7 @@ use crate::writer::Tx;
 impl Tx<'_> {
     /// Writes by how much the batch changed the counts.
     pub(super) fn keep_tally(&mut self) -> Result<(), StoreError> {
-        let changes = self.outbox.tally.take();
+        let changes = self.batch.outbox.tally.take();
         if changes.is_empty() {
             return Ok(());
         }

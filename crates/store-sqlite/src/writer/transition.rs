@@ -31,7 +31,7 @@ impl Tx<'_> {
         if let Some(reason) = rows.dead_letter {
             self.execute(
                 "insert or replace into dead_letter_row (seq, reason, at) values (?, ?, ?)",
-                (rows.seq, reason.as_str(), self.context.now.0),
+                (rows.seq, reason.as_str(), self.batch.context.now.0),
             )?;
         }
         match rows.checkpoint {

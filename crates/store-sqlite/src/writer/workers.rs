@@ -8,6 +8,7 @@ use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::worker::{replaced_columns, standing_words};
+use outlast_store::backend::WorkerChange;
 use outlast_store::codec::json;
 use outlast_store::command::Registration;
 use rusqlite::{OptionalExtension as _, params};
@@ -76,11 +77,30 @@ impl Tx<'_> {
             .map_err(failed)
     }
 
-    pub(super) fn upsert_worker(
+    pub(super) fn update_worker(
         &self,
-        registration: &Registration,
-        known: &KnownWorker,
+        worker: WorkerId,
+        change: WorkerChange<'_>,
     ) -> Result<(), StoreError> {
+        match change {
+            WorkerChange::Registered(registration, known) => self.upsert(registration, known),
+            WorkerChange::Renewed(known, lease) => self.update_lease(worker, known, lease),
+            WorkerChange::Attached(known) => {
+                let session = (int(known.session), int(known.attachment), worker.to_string());
+                let sql = "update worker set session_seq = ?, attachment = ? where id = ?";
+                self.execute(sql, session).map(|_| ())
+            }
+            WorkerChange::Moved(standing, evidence) => {
+                self.update_standing(worker, standing, evidence)
+            }
+            WorkerChange::Forgotten => {
+                let sql = "delete from worker where id = ?";
+                self.execute(sql, [worker.to_string()]).map(|_| ())
+            }
+        }
+    }
+
+    fn upsert(&self, registration: &Registration, known: &KnownWorker) -> Result<(), StoreError> {
         let KnownWorker { standing, lease_until, .. } = *known;
         let (status, state) = standing_words(standing);
         self.execute(
@@ -91,7 +111,7 @@ impl Tx<'_> {
                 registration.role.as_str(),
                 status,
                 state,
-                self.context.now.0,
+                self.batch.context.now.0,
                 row::phase_number(standing.phase),
                 row::liveness_number(standing.liveness),
                 registration.concurrency,
@@ -107,7 +127,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn update_lease(
+    fn update_lease(
         &self,
         worker: WorkerId,
         known: &KnownWorker,
@@ -124,7 +144,7 @@ impl Tx<'_> {
                 worker.to_string(),
                 int(lease.0),
                 known.lease_until.0,
-                self.context.now.0,
+                self.batch.context.now.0,
                 status,
                 state,
                 row::liveness_number(known.standing.liveness),
@@ -137,7 +157,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn update_standing(
+    fn update_standing(
         &self,
         worker: WorkerId,
         standing: Standing,
@@ -156,7 +176,7 @@ impl Tx<'_> {
                 status,
                 state,
                 evidence,
-                self.context.now.0,
+                self.batch.context.now.0,
             ),
         )?;
         Ok(())

@@ -129,7 +129,7 @@ pub struct ActiveRow {
 pub fn take(
     candidate: Candidate,
     claimant: &Claimant,
-    context: &Context<'_>,
+    context: &Context,
     outbox: &mut Outbox,
 ) -> Result<Taken, Candidate> {
     let (worker, starts) = match claimant {

@@ -23,6 +23,7 @@ use outlast_core::time::Timestamp;
 use super::fair::{Shares, Turns};
 use super::lane_cache::LaneCache;
 use super::limit::{Chosen, Head, Lane, Left, Stop, Terms, heads_of_each};
+use super::walk::Way;
 use crate::command::ClassId;
 
 /// What the first look of a claim reads.
@@ -109,6 +110,17 @@ impl Page {
             (counts.get(nth).is_some_and(|count| *count >= most)).then_some(lane.class)
         })
     }
+}
+
+/// What a first look does next.
+#[derive(Debug)]
+pub enum Next {
+    /// These jobs are tried.
+    Try(Page),
+    /// The lanes of these classes are read, and [`Front::join`] the look.
+    Read(Vec<ClassId>),
+    /// Nothing: the claim has what it wants, or all that was read was tried.
+    End,
 }
 
 /// The jobs that the first look has read and not tried yet.
@@ -201,9 +213,21 @@ impl Front {
         }
     }
 
+    /// Returns what a claim of `wanted` more jobs does next.
+    pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Next {
+        if wanted == 0 {
+            return Next::End;
+        }
+        if let Some(page) = self.next_page(cache, wanted, terms) {
+            return Next::Try(page);
+        }
+        let by_lanes = self.take_by_lanes();
+        if by_lanes.is_empty() { Next::End } else { Next::Read(by_lanes) }
+    }
+
     /// Returns the classes of which the lanes take part from now on, once; none if all jobs that may
     /// be taken were read.
-    pub fn take_by_lanes(&mut self) -> Vec<ClassId> {
+    fn take_by_lanes(&mut self) -> Vec<ClassId> {
         match self.until.take() {
             Some(_) => self.by_lanes.clone(),
             None => Vec::new(),
@@ -218,7 +242,7 @@ impl Front {
 
     /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others, or
     /// lanes must be read first. Each page is twice as long as the one before.
-    pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
+    fn next_page(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
         let most =
             wanted.saturating_add(cache.reach().spare).saturating_mul(1 << self.pages.min(16));
         self.pages += 1;
@@ -331,8 +355,9 @@ impl Front {
         });
     }
 
-    /// The claim of these classes got all that it wants by the first look.
-    pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId]) {
+    /// The claim of these classes got all that it wants by the first look. The next one goes on from
+    /// where `way` has come.
+    pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId], way: Option<&Way>) {
         for class in classes.iter().filter(|class| !self.by_lanes.contains(class)) {
             if self.ends.get(class).is_some_and(|end| self.last > Some(*end)) {
                 // Others gave jobs of which the places come after all that was read of it.
@@ -341,12 +366,24 @@ impl Front {
                 cache.set_needed(*class, false);
             }
         }
+        if let Some(way) = way {
+            cache.walked(&way.walk);
+        }
     }
 
-    /// Ends the look of a claim that is still short. No walk is worth it for workers without a free
-    /// slot.
-    #[must_use]
-    pub fn end(self, is_prefetch: bool) -> Rest {
+    /// Ends the look of a claim that is still short. Returns what is left, and in which classes to
+    /// look further; `way` goes on through those that take part by their lanes.
+    pub fn end(self, is_prefetch: bool, way: Option<&mut Way>) -> (Left, Vec<ClassId>) {
+        let rest = self.rest(is_prefetch);
+        let further = rest.beyond.clone();
+        if let Some(way) = way {
+            way.go_on(&rest.beyond, rest.looked, rest.stops);
+        }
+        (rest.left, further)
+    }
+
+    /// No walk is worth it for workers without a free slot.
+    fn rest(self, is_prefetch: bool) -> Rest {
         let Self { partial, by_lanes, looked, stops, .. } = self;
         let (mut whole, mut of_lanes) = ((vec![], vec![]), (vec![], vec![]));
         for (lane, stop) in looked.into_iter().zip(stops) {
@@ -367,16 +404,16 @@ impl Front {
 }
 
 /// What a first look leaves that found too few jobs.
-#[derive(Debug, Default)]
-pub struct Rest {
+#[derive(Debug)]
+struct Rest {
     /// What is left in classes of which all jobs were read.
-    pub left: Left,
+    left: Left,
     /// Classes through which to walk.
-    pub beyond: Vec<ClassId>,
+    beyond: Vec<ClassId>,
     /// The lanes that were tried of the other classes that take part by these.
-    pub looked: Vec<Lane>,
+    looked: Vec<Lane>,
     /// What stopped each.
-    pub stops: Vec<Option<Stop>>,
+    stops: Vec<Option<Stop>>,
 }
 
 fn lane_of<'a>(

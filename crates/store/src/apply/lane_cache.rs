@@ -357,7 +357,7 @@ impl LaneCache {
         self.walked.get(&class).copied().unwrap_or(chance)
     }
 
-    /// A walk has ended.
+    /// A walk has ended, or the first look was enough that has come by its first lanes.
     pub fn walked(&mut self, walk: &Walk) {
         for (class, place) in walk.places() {
             self.walked.insert(class, place);
@@ -383,7 +383,7 @@ impl LaneCache {
         Terms { changes, now, .. }: Terms<'_>,
     ) -> bool {
         gates.iter().any(|gate| {
-            self.shut.get(&gate.id).is_some_and(|until| *until > now) && changes.of(gate.id) >= 0
+            self.shut.get(&gate.id).is_some_and(|until| *until > now) && !changes.has_freed(gate.id)
         })
     }
 }

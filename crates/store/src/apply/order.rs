@@ -24,7 +24,7 @@ pub fn order<'a>(
     loaded: &Loaded,
     order: &'a JobOrder,
     event: JobEvent<'_>,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Result<Decided<'a>, MoveRefusal> {
     if !order.still_meets(&loaded.job) {
         return Err(MoveRefusal::Moved);

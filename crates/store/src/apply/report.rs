@@ -18,7 +18,7 @@ use crate::rules::{Context, check_fence, decide_finish, event_of, evidence_of};
 pub fn start<'a>(
     loaded: &Loaded,
     start: &Start,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Result<Decided<'a>, MoveRefusal> {
     Ok(Decided {
         transition: confirm(loaded, &start.fence, context)?,
@@ -34,7 +34,7 @@ pub fn start<'a>(
 
 /// Checks that an attempt still counts. Starting it again changes nothing, so that is what the
 /// rules are asked.
-fn confirm(loaded: &Loaded, fence: &Fence, context: &Context<'_>) -> Result<Transition, Refusal> {
+fn confirm(loaded: &Loaded, fence: &Fence, context: &Context) -> Result<Transition, Refusal> {
     check_fence(&loaded.job, fence, loaded.plain_holder())?;
     context.decide(&loaded.job, JobEvent::Start, 0)
 }
@@ -55,7 +55,7 @@ pub fn finish<'a>(
     loaded: &mut Loaded,
     finish: &'a Finish,
     alone: bool,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Result<Decided<'a>, MoveRefusal> {
     if let Some(holder) = &mut loaded.job.holder {
         holder.started = holder.started.or(finish.detail.started);
@@ -78,7 +78,7 @@ pub fn finish<'a>(
 pub fn progress(
     loaded: &Loaded,
     progress: &Progress,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Result<Moved, MoveRefusal> {
     let transition = confirm(loaded, &progress.fence, context)?;
     Ok(unmoved(loaded, &transition, context.now))

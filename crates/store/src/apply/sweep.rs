@@ -35,12 +35,7 @@ pub enum Due {
 /// Decides what happens to a job for which something has come due, the `nth` of this command;
 /// `None` when nothing does.
 #[must_use]
-pub fn due<'a>(
-    loaded: &Loaded,
-    due: Due,
-    nth: usize,
-    context: &Context<'_>,
-) -> Option<Decided<'a>> {
+pub fn due<'a>(loaded: &Loaded, due: Due, nth: usize, context: &Context) -> Option<Decided<'a>> {
     let (event, detail) = match (due, &loaded.location) {
         (Due::Timer, Location::Waiting) => (JobEvent::Due, EndDetail::default()),
         // A job that is held runs on; when it comes back it gets a new entry.
@@ -79,7 +74,7 @@ pub fn strand<'a>(
     loaded: &Loaded,
     strand: &Strand,
     nth: usize,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Option<Decided<'a>> {
     let (Location::Ready { since, .. }, ScheduledTimeout::After(limit)) =
         (&loaded.location, loaded.stored.scheduled_timeout)

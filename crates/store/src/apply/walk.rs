@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use super::front::Rest;
 use super::limit::{Chosen, Lane, Left, Stop};
 use super::reach::Reach;
 use crate::command::ClassId;
@@ -35,6 +34,8 @@ pub struct Walk {
     /// What is left of each class, from where to where; nothing if all was looked at.
     left: BTreeMap<ClassId, VecDeque<(i64, i64)>>,
     seen: HashSet<(ClassId, i64)>,
+    /// Up to where the lanes were tried that were read, of classes of which there are more.
+    tried: BTreeMap<ClassId, i64>,
 }
 
 impl Walk {
@@ -43,12 +44,27 @@ impl Walk {
     pub fn new(starts: impl IntoIterator<Item = (ClassId, i64)>, reach: Reach) -> Self {
         let all = |start| VecDeque::from([(start, i64::MAX), (0, start)]);
         let left = starts.into_iter().map(|(class, start)| (class, all(start))).collect();
-        Self { pages: reach.pages, page: 0, left, seen: HashSet::new() }
+        let (seen, tried) = (HashSet::new(), BTreeMap::new());
+        Self { pages: reach.pages, page: 0, left, seen, tried }
     }
 
-    /// Returns where the walk is in each class through which it has not come.
+    /// Returns from where the next walk goes on in each class through which this one has not come:
+    /// behind the lanes that were tried. Those that were only read come first then.
     pub fn places(&self) -> impl Iterator<Item = (ClassId, i64)> {
-        self.left.iter().filter_map(|(class, left)| Some((*class, left.front()?.0)))
+        self.tried.iter().map(|(class, place)| (*class, *place))
+    }
+
+    /// All lanes were tried that were read, but for those that come `later`.
+    fn all_tried(&mut self, later: &[Lane]) {
+        for (class, left) in &self.left {
+            if later.iter().any(|lane| lane.class == *class) {
+                continue;
+            }
+            match left.front() {
+                Some((place, _)) => drop(self.tried.insert(*class, *place)),
+                None => drop(self.tried.remove(class)),
+            }
+        }
     }
 
     /// Returns how many lanes of each stretch are read for the next page; `None` after the last.
@@ -73,6 +89,7 @@ impl Walk {
     /// Leaves the other classes out: their queues are paused, or another walk looks at them.
     pub fn retain(&mut self, is_in: impl Fn(ClassId) -> bool) {
         self.left.retain(|class, _| is_in(*class));
+        self.tried.retain(|class, _| is_in(*class));
     }
 
     /// Takes a lane that is looked at in any case; returns whether it was not looked at yet.
@@ -140,6 +157,12 @@ impl Way {
         Self { walk, lanes, later, looked: Vec::new(), stops: Vec::new() }
     }
 
+    /// Takes the lanes that a first look tries together with the first jobs of other classes.
+    pub fn take_first(&mut self) -> Vec<Lane> {
+        self.walk.all_tried(&self.later);
+        std::mem::take(&mut self.lanes)
+    }
+
     /// Whether there are lanes to try that have been read.
     pub fn has_lanes(&mut self) -> bool {
         if self.lanes.is_empty() {
@@ -149,7 +172,12 @@ impl Way {
     }
 
     /// Goes on after a first look that has tried some lanes; it leaves out those of other classes.
-    pub fn go_on(&mut self, Rest { beyond, looked, stops, .. }: Rest) {
+    pub(super) fn go_on(
+        &mut self,
+        beyond: &[ClassId],
+        looked: Vec<Lane>,
+        stops: Vec<Option<Stop>>,
+    ) {
         self.walk.retain(|class| !beyond.contains(&class));
         self.later.retain(|lane| !beyond.contains(&lane.class));
         self.looked.extend(looked);
@@ -160,6 +188,7 @@ impl Way {
     pub fn tried(&mut self, chosen: Chosen) {
         self.looked.append(&mut self.lanes);
         self.stops.extend(chosen.stops);
+        self.walk.all_tried(&self.later);
     }
 
     /// Returns what a claim leaves that is short at its end.
@@ -171,6 +200,8 @@ impl Way {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     const CLASS: ClassId = ClassId(7);
@@ -188,6 +219,7 @@ mod tests {
             let next = walk.next();
             let found: Vec<Vec<i64>> = next.iter().map(|of| read(lanes, *of, max)).collect();
             pages.push(walk.take(&next, &found).into_iter().map(|(_, lane)| lane).collect());
+            walk.all_tried(&[]);
         }
         (walk, pages)
     }
@@ -235,6 +267,42 @@ mod tests {
         assert_eq!(all.len(), 2_000, "288 each time");
         let (walk, _) = pages(&lanes[..200], start);
         assert_eq!(walk.places().next(), None);
+    }
+
+    /// Reads the next page of these lanes.
+    fn next_page(walk: &mut Walk, lanes: &[i64]) -> Vec<Lane> {
+        let (next, max) = (walk.next(), walk.page().unwrap());
+        let found: Vec<Vec<i64>> = next.iter().map(|of| read(lanes, *of, max)).collect();
+        walk.take(&next, &found).into_iter().map(|(class, number)| lane(class, number)).collect()
+    }
+
+    fn lane(class: ClassId, number: i64) -> Lane {
+        Lane { class, number: Some(number), gates: [].into(), keys: Arc::default(), share: None }
+    }
+
+    #[test]
+    fn next_walk_begins_with_lanes_that_were_read_and_not_tried() {
+        let lanes: Vec<i64> = (1..=200).collect();
+        let other = ClassId(8);
+        let mut walk = Walk::new([(CLASS, 10), (other, 0)], Reach::STANDARD);
+        let first = vec![lane(CLASS, 1)];
+        assert!(walk.look_at(CLASS, 1));
+        let mut later = next_page(&mut walk, &lanes);
+        let of_other: Vec<Lane> = later.extract_if(.., |lane| lane.class == other).collect();
+        let mut way = Way::new(walk, [first, of_other].concat(), later);
+        assert!(way.has_lanes());
+        way.tried(Chosen::default());
+        let places = |way: &Way| way.walk.places().collect::<Vec<_>>();
+        assert_eq!(places(&way), [(other, 32)], "the page of the first class was not tried");
+        assert!(way.has_lanes());
+        way.tried(Chosen::default());
+        assert_eq!(places(&way), [(CLASS, 42), (other, 32)]);
+        way.lanes = next_page(&mut way.walk, &lanes);
+        assert_eq!(places(&way), [(CLASS, 42), (other, 32)]);
+        assert_eq!(way.take_first().len(), 128);
+        assert_eq!(places(&way), [(CLASS, 106), (other, 96)]);
+        way.go_on(&[CLASS], Vec::new(), Vec::new());
+        assert_eq!(places(&way), [(other, 96)], "another walk looks at these");
     }
 
     #[test]

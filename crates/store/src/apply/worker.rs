@@ -219,7 +219,7 @@ impl<'a> Release<'a> {
         loaded: &Loaded,
         alone: bool,
         nth: usize,
-        context: &Context<'_>,
+        context: &Context,
     ) -> Result<Option<Decided<'a>>, StoreError> {
         let keeps = self.scope == LapseScope::OverlapAllowed
             && loaded.job.rules.overlap == Overlap::Forbidden;
@@ -241,7 +241,7 @@ impl<'a> Release<'a> {
     /// Decides what happens to a job of a plain worker that left, the `nth` of
     /// the command; `None` when nothing does.
     #[must_use]
-    pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Context<'_>) -> Option<Decided<'a>> {
+    pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Context) -> Option<Decided<'a>> {
         let event = self.leave.event();
         let transition = context.decide(&loaded.job, event, nth).ok()?;
         Some(self.decided(transition, event.kind(), self.leave.detail(self.evidence)))

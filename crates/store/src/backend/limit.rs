@@ -2,7 +2,7 @@
 
 use outlast_core::leadership::LeadershipRefusal;
 
-use super::{Backend, leadership};
+use super::{Backend, FoundLimit, leadership};
 use crate::apply::limit;
 use crate::command::{Recount, RemoveLimit, SetLimit};
 use crate::event::EventName;
@@ -12,7 +12,7 @@ use crate::rules::{limit_event, recount_event};
 type Changed = Result<LimitChange, LimitRefusal>;
 
 pub(super) async fn set<B: Backend>(b: &mut B, order: &SetLimit) -> Result<Changed, B::Error> {
-    let (found, count) = b.find_limit(&order.limit.name).await?;
+    let FoundLimit { record: found, count } = b.find_limit(&order.limit.name).await?;
     let changed = limit::set(found.as_ref(), count, order);
     if matches!(changed, Ok(LimitChange::Created | LimitChange::Replaced)) {
         b.write_limit(order)?;
@@ -27,7 +27,7 @@ pub(super) async fn remove<B: Backend>(
     b: &mut B,
     order: &RemoveLimit,
 ) -> Result<Changed, B::Error> {
-    let (found, _) = b.find_limit(&order.name).await?;
+    let found = b.find_limit(&order.name).await?.record;
     let changed = limit::remove(found.as_ref(), order);
     if matches!(changed, Ok(LimitChange::Removed)) {
         b.delete_limit(&order.name)?;

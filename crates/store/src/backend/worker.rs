@@ -3,7 +3,7 @@
 use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
-use super::{Backend, carry_out};
+use super::{Backend, WorkerChange, carry_out};
 use crate::apply::loaded::KnownWorker;
 use crate::apply::worker::{self, Release};
 use crate::command::{Attach, Command, Lapse, Registration, Renew, WorkerMove};
@@ -19,7 +19,7 @@ pub(super) fn register<B: Backend>(
         Ok(known) => known,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    backend.write_registration(registration, &known)?;
+    backend.write_worker(registration.id, WorkerChange::Registered(registration, &known))?;
     Ok(Ok(known.standing))
 }
 
@@ -32,7 +32,7 @@ pub(super) async fn renew<B: Backend>(
         Ok(known) => known,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    backend.write_renewal(renew.worker, &known, renew.lease)?;
+    backend.write_worker(renew.worker, WorkerChange::Renewed(&known, renew.lease))?;
     let in_flight = backend.count_in_flight(renew.worker).await?;
     Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, in_flight }))
 }
@@ -47,8 +47,8 @@ pub(super) fn attach<B: Backend>(
         Ok(known) => known,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    backend.write_renewal(attach.worker, &known, attach.lease)?;
-    backend.write_session(attach.worker, &known)?;
+    backend.write_worker(attach.worker, WorkerChange::Renewed(&known, attach.lease))?;
+    backend.write_worker(attach.worker, WorkerChange::Attached(&known))?;
     Ok(Ok(Attached { session: known.session, standing: known.standing }))
 }
 
@@ -88,7 +88,7 @@ pub(super) async fn lapses<B: Backend>(
         backend.prefetch_attempts(&due).await?;
     }
     for one in run() {
-        backend.set_position(replies.len());
+        backend.batch().context.command = replies.len();
         replies.push(Reply::WorkerMoved(lapse(backend, one).await?));
     }
     backend.forget_prefetched();
@@ -125,7 +125,7 @@ async fn end_move<B: Backend>(
 ) -> Result<WorkerMoved, B::Error> {
     let worker::Moved { standing, changed, release } = moved;
     if *changed {
-        backend.write_standing(worker, *standing, evidence)?;
+        backend.write_worker(worker, WorkerChange::Moved(*standing, evidence))?;
     }
     let (moved, kept) = match release {
         Some(release) => {
@@ -171,6 +171,6 @@ pub(super) async fn forget<B: Backend>(
     if !worker::may_forget(&known, in_flight) {
         return Ok(Reply::NotFound);
     }
-    backend.delete_worker(worker)?;
+    backend.write_worker(worker, WorkerChange::Forgotten)?;
     Ok(Reply::Done)
 }

@@ -1,6 +1,6 @@
 //! Fair queues: in which order jobs are claimed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use outlast_core::id::JobId;
 use outlast_core::limit::{Limit, LimitName, Scope};
@@ -9,6 +9,7 @@ use outlast_core::time::Span;
 
 use crate::command::ReportedOutcome;
 use crate::conformance::Harness;
+use crate::conformance::limit::per_tenant;
 use crate::conformance::queue::fair_by;
 use crate::conformance::world::{Hand, World};
 use crate::query::AheadQuery;
@@ -23,10 +24,12 @@ cases![
     limits_stop_a_share_and_the_others_go_on,
     settings_act_at_once_on_jobs_that_are_stored,
     many_shares_all_have_their_turn,
+    many_shares_all_have_their_turn_after_a_walk,
     other_queues_keep_their_order,
     claims_of_fair_and_other_queues_go_by_priority_and_age,
     limited_queue_keeps_its_order_beside_a_fair_one,
     job_knows_how_many_go_before_it_in_its_lane,
+    job_that_came_back_to_the_front_does_not_go_before_itself,
 ];
 
 const QUEUE: &str = "default";
@@ -162,6 +165,28 @@ fn many_shares_all_have_their_turn<H: Harness>(world: &mut World<'_, H>) {
     assert!(claims <= 25, "{claims} claims of 10 for 100 tenants");
 }
 
+/// A claim that walked once left the place where it ended, and all others began there.
+fn many_shares_all_have_their_turn_after_a_walk<H: Harness>(world: &mut World<'_, H>) {
+    world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
+    let (hand, mut jobs) = (world.worker(), Jobs::default());
+    jobs.add(world, "a", 300);
+    let tenants: Vec<String> = (0..100).map(|n| format!("t{n}")).collect();
+    let mut of: BTreeMap<JobId, &str> = BTreeMap::new();
+    for _ in 0..8 {
+        of.extend(tenants.iter().map(|tenant| (world.of_tenant(tenant), &**tenant)));
+    }
+    world.limit(per_tenant(1));
+    assert_eq!(world.grab(hand, 60).jobs.len(), 60);
+    world.limit(per_tenant(1_000));
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for _ in 0..25 {
+        let claimed = world.grab_ids(hand, 10);
+        assert_eq!(claimed.len(), 10, "there are more");
+        seen.extend(claimed.iter().filter_map(|id| of.get(id)));
+    }
+    assert_eq!(seen.len(), 100, "of 100 tenants");
+}
+
 fn other_queues_keep_their_order<H: Harness>(world: &mut World<'_, H>) {
     world.set_queue(QUEUE, fair_by("tenant", &[])).unwrap();
     let (hand, mut jobs) = (world.worker(), Jobs::default());
@@ -228,22 +253,43 @@ fn limited_queue_keeps_its_order_beside_a_fair_one<H: Harness>(world: &mut World
     assert!(jobs.claim(world, hand, 20).is_empty());
 }
 
+/// How many jobs the store says go before one, of those with the same keys.
+fn ahead<H: Harness>(world: &World<'_, H>, job: JobId, max: u32) -> u64 {
+    let stored = world.ask(world.store().job(job)).unwrap().job;
+    let (class, lane, priority) = (stored.class, stored.keys.lane(), stored.priority);
+    let query = AheadQuery { job, class, lane, priority, max };
+    world.ask(world.store().ahead(query))
+}
+
 fn job_knows_how_many_go_before_it_in_its_lane<H: Harness>(world: &mut World<'_, H>) {
     let mut ids: BTreeMap<&str, Vec<JobId>> = BTreeMap::new();
     for tenant in ["a", "b", "a", "", "a", "", "b"] {
         let id = if tenant.is_empty() { world.add_plain() } else { world.of_tenant(tenant) };
         ids.entry(tenant).or_default().push(id);
     }
-    let ahead = |world: &World<'_, H>, job: JobId, max: u32| {
-        let stored = world.ask(world.store().job(job)).unwrap().job;
-        let (class, lane, priority) = (stored.class, stored.keys.lane(), stored.priority);
-        let query = AheadQuery { job, class, lane, priority, max };
-        world.ask(world.store().ahead(query))
-    };
     for jobs in ids.values() {
         let counts: Vec<u64> = jobs.iter().map(|job| ahead(world, *job, 100)).collect();
         let expected: Vec<u64> = (0..).take(jobs.len()).collect();
         assert_eq!(counts, expected);
     }
     assert_eq!(ahead(world, ids["a"][2], 1), 1, "counting stops");
+}
+
+/// The next one of its share was said to have one more before it: itself.
+fn job_that_came_back_to_the_front_does_not_go_before_itself<H: Harness>(world: &mut World<'_, H>) {
+    for of in ["a", ""] {
+        let add = |world: &mut World<'_, H>, count: usize| -> Vec<JobId> {
+            let one = |_| if of.is_empty() { world.add_plain() } else { world.of_tenant(of) };
+            (0..count).map(one).collect()
+        };
+        let hand = world.worker();
+        let mut jobs = add(world, 2);
+        let held = world.grab_ids(hand, 9);
+        jobs.extend(add(world, 1));
+        world.bury(hand.worker);
+        let counts = jobs.iter().map(|job| ahead(world, *job, 9));
+        assert_eq!((held, counts.collect::<Vec<_>>()), (jobs[..2].to_vec(), vec![0, 1, 2]), "{of}");
+        let hand = world.worker();
+        assert_eq!(world.grab_ids(hand, 9), jobs);
+    }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::event::EventQuery;
-use crate::query::{JobQuery, LogQuery, Page, WorkerQuery};
+use crate::query::{AheadQuery, JobQuery, LogQuery, Page, WorkerQuery};
 use crate::store::Store;
 
 /// A part of the time in which all jobs were made, in thousandths before the newest one: from when
@@ -86,6 +86,7 @@ impl Read {
             }
             Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
             Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
+            Self::Other("jobs before one") => jobs_before(store, job).await?,
             Self::Other("attempts") => format!("{}", store.attempts(job).await?.len()),
             Self::Other(_) => {
                 let logs = LogQuery { job, after: 0, limit: 100 };
@@ -116,6 +117,17 @@ async fn of_time<S: Store>(
         return Err(StoreError::Corrupt(format!("page of list `{name}` has only {found} jobs")));
     }
     Ok(format!("{found}"))
+}
+
+/// Of its class, and of a lane.
+async fn jobs_before<S: Store>(store: &S, job: JobId) -> Result<String, StoreError> {
+    let Some(found) = store.job(job).await? else { return Ok("no job".into()) };
+    let (class, priority) = (found.job.class, found.job.priority);
+    let mut before = 0;
+    for lane in [0, 1] {
+        before += store.ahead(AheadQuery { job, class, lane, priority, max: 100 }).await?;
+    }
+    Ok(format!("{before} jobs"))
 }
 
 /// Of one that waits for long, and one that ended long ago: what was logged since is not read for
@@ -204,6 +216,7 @@ pub fn reads() -> Vec<Read> {
         "dead letters",
         "next due",
         "one job",
+        "jobs before one",
         "attempts",
         "logs",
     ];

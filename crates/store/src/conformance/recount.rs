@@ -20,6 +20,7 @@ cases![
     count_that_is_too_high_is_corrected_and_jobs_go_on,
     count_that_is_too_low_is_corrected_and_holds_back,
     gate_that_nothing_holds_is_corrected_too,
+    look_goes_on_after_a_gate,
     what_the_batch_itself_claims_and_ends_counts,
     recount_without_the_leadership_does_nothing,
     correction_is_in_the_event_log,
@@ -31,7 +32,7 @@ impl<H: Harness> World<'_, H> {
     }
 
     fn suspects(&self) -> Vec<GateId> {
-        self.ask(self.store().miscounted_gates(10))
+        self.ask(self.store().miscounted_gates(None, 10))
     }
 
     fn recounting(&mut self, gates: Vec<GateId>) -> Command {
@@ -88,7 +89,7 @@ fn count_that_is_too_high_is_corrected_and_jobs_go_on<H: Harness>(world: &mut Wo
     let gates = world.gates_of_tenant();
     assert_eq!(world.suspects(), gates);
     let corrected = world.recount(gates.clone());
-    let limit = per_tenant(2).name;
+    let limit = Some(per_tenant(2).name);
     let value = Some("a".to_owned());
     assert_eq!(corrected, [Miscount { gate: gates[0], limit, value, counted: 4, held: 1 }]);
     assert_eq!(world.suspects(), []);
@@ -126,6 +127,22 @@ fn gate_that_nothing_holds_is_corrected_too<H: Harness>(world: &mut World<'_, H>
     assert_eq!(world.suspects(), []);
     let next = world.of_tenant("a");
     assert_eq!(world.grab_ids(hand, 10), [next]);
+}
+
+fn look_goes_on_after_a_gate<H: Harness>(world: &mut World<'_, H>) {
+    world.limit(per_tenant(1));
+    let hand = world.worker();
+    for n in 0..5 {
+        world.of_tenant(&format!("t{n}"));
+    }
+    assert_eq!(world.grab(hand, 5).jobs.len(), 5);
+    world.miscount(1);
+    let all = world.suspects();
+    assert!(all.len() == 5 && all.is_sorted(), "{all:?}");
+    let after = |nth: usize, max| world.ask(world.store().miscounted_gates(Some(all[nth]), max));
+    assert_eq!(after(0, 2), all[1..3]);
+    assert_eq!(after(2, 10), all[3..]);
+    assert_eq!(after(4, 10), []);
 }
 
 fn what_the_batch_itself_claims_and_ends_counts<H: Harness>(world: &mut World<'_, H>) {

@@ -84,7 +84,7 @@ impl Tables {
             let GateRow { limit, record } = self.gates.get(gate)?;
             Some(Miscount {
                 gate: *gate,
-                limit: limit.clone(),
+                limit: Some(limit.clone()),
                 value: record.value.clone(),
                 counted: i64::try_from(record.in_flight).unwrap_or(i64::MAX),
                 held: held.get(gate).copied().unwrap_or(0),

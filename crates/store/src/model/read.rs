@@ -320,11 +320,13 @@ impl Tables {
 
     pub(super) fn ahead(&self, query: &AheadQuery) -> u64 {
         let Some(own) = self.by_id.get(&query.job) else { return 0 };
-        let place = (query.rank(), *own);
-        let ready = self.ready.get(&query.class).into_iter().flatten();
-        let before = ready.filter(|(Reverse(priority), turn, seq)| {
-            let lane = self.rows.get(seq).map_or(0, |row| row.stored.keys.lane());
-            (rank(*priority, *turn), *seq) < place && lane == query.lane
+        let Some(ready) = self.ready.get(&query.class) else { return 0 };
+        let places =
+            ready.iter().map(|(Reverse(priority), turn, seq)| (rank(*priority, *turn), *seq));
+        let Some(place) = places.clone().find(|(_, seq)| seq == own) else { return 0 };
+        let before = places.filter(|other| {
+            let row = self.rows.get(&other.1);
+            *other < place && row.map_or(0, |row| row.stored.keys.lane()) == query.lane
         });
         let max = usize::try_from(query.max).unwrap_or(usize::MAX);
         u64::try_from(before.take(max).count()).unwrap_or(u64::MAX)

@@ -17,7 +17,7 @@ use crate::rules::{Context, Facts, events_of};
 /// A batch under way.
 pub(super) struct Tx<'a> {
     pub(super) tables: &'a mut Tables,
-    pub(super) bench: Context<'a>,
+    pub(super) bench: Context,
     events: Vec<Event>,
     /// Whether attempts ended that limits counted.
     pub(super) freed: bool,
@@ -34,7 +34,7 @@ pub(super) struct Cause<'a> {
 
 impl<'a> Tx<'a> {
     pub(super) fn new(tables: &'a mut Tables, batch: &'a Batch, now: Timestamp) -> Self {
-        let bench = Context { budgets: &batch.budgets, seed: batch.jitter_seed, command: 0, now };
+        let bench = Context { budgets: batch.budgets, seed: batch.jitter_seed, command: 0, now };
         Self { tables, bench, events: Vec::new(), freed: false }
     }
 

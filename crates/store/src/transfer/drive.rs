@@ -13,7 +13,7 @@ use super::digest::{Chain, Digest};
 use super::folder::{Entry, FORMAT, FolderWriter, Manifest, SectionReader, read_manifest};
 use super::row::{Row, size, write};
 use super::section::{SECTIONS, Section};
-use super::{Page, Progress, Source, Target, TransferError};
+use super::{Page, PageQuery, Part, Progress, Source, Target, TransferError};
 use crate::error::StoreError;
 
 /// What an export is called.
@@ -85,7 +85,7 @@ async fn export_section<S: Source>(
     let mut last: Option<Row> = None;
     let mut count = 0;
     loop {
-        let rows = source.page(section, last.as_ref(), page).await?;
+        let rows = source.page(PageQuery { section, after: last.as_ref(), page }).await?;
         count += rows.len() as u64;
         for row in &rows {
             file.add(row)?;
@@ -167,7 +167,8 @@ pub async fn import<T: Target>(
 async fn refuse_occupied<T: Target>(target: &mut T) -> Result<(), TransferError> {
     let mut tables = Vec::new();
     for section in SECTIONS {
-        if !target.page(section, None, Page { rows: 1, bytes: 1 }).await?.is_empty() {
+        let first = PageQuery { section, after: None, page: Page { rows: 1, bytes: 1 } };
+        if !target.page(first).await?.is_empty() {
             tables.push(section.name);
         }
     }
@@ -194,7 +195,8 @@ async fn import_section<T: Target>(
         }
         if !rows.is_empty() && (last || rows.len() >= page.rows || bytes >= page.bytes) {
             progress.stored += rows.len() as u64;
-            target.write(section, std::mem::take(&mut rows), progress).await?;
+            let rows = std::mem::take(&mut rows);
+            target.write(Part { section, rows, progress }).await?;
             bytes = 0;
             hear(Doing::Importing, section.name, progress.stored);
         }
@@ -242,7 +244,7 @@ pub async fn digest<S: Source>(
     let mut last: Option<Row> = None;
     let mut text = String::new();
     loop {
-        let rows = source.page(section, last.as_ref(), page).await?;
+        let rows = source.page(PageQuery { section, after: last.as_ref(), page }).await?;
         for row in &rows {
             text.clear();
             write(section, row, &mut text);

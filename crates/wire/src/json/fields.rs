@@ -12,8 +12,14 @@ pub(crate) fn known(known: &[&str], body: &[u8]) -> Result<Map<String, Value>, F
     let Value::Object(fields) = json::read(body)? else {
         return Err(Fault::payload("request body must be a JSON object"));
     };
+    no_others(known, &fields)?;
+    Ok(fields)
+}
+
+/// Refuses fields that are not `known`.
+pub(crate) fn no_others(known: &[&str], fields: &Map<String, Value>) -> Result<(), Fault> {
     let Some(field) = fields.keys().find(|field| !known.contains(&field.as_str())) else {
-        return Ok(fields);
+        return Ok(());
     };
     let near = nearest(field, known, 0.7);
     let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

@@ -106,12 +106,8 @@ pub fn bulk(body: &[u8]) -> Result<Vec<Envelope<'_>>, Fault> {
     if bulk.jobs.is_empty() {
         return Err(Fault::field("jobs", "must hold at least one job"));
     }
-    let checked = bulk.jobs.iter().enumerate().map(|(n, received)| {
-        received.check().map_err(|fault| {
-            let field = fault.field.map(|field| format!("jobs[{n}].{field}"));
-            Fault { message: format!("jobs[{n}]: {}", fault.message), field, ..fault }
-        })
-    });
+    let checked = bulk.jobs.iter().enumerate();
+    let checked = checked.map(|(n, job)| job.check().map_err(|fault| fault.of_job(n)));
     checked.collect()
 }
 

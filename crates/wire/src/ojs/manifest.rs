@@ -38,6 +38,9 @@ pub fn document(version: &str) -> Vec<u8> {
         for (name, offered) in CAPABILITIES {
             object.flag(name, *offered);
         }
+        // The standard has an object under `unique_jobs`; clients read a flag there, as in all of these.
+        object.text("unique_jobs_strength", "strong");
+        object.text("unique_jobs_mechanism", "transaction");
     });
     object.texts("extensions", ["graceful-shutdown"]);
     object.object("endpoints", |object| {

@@ -75,7 +75,12 @@ fn names_that_no_store_takes_as_a_key_are_refused_with_their_bound() {
     };
     check(&with(json!({"zone": long(3_000)})), 422, "1024");
     check(&with((0..33).map(|n| (n.to_string(), json!("x"))).collect()), 422, "32");
-    let _stored = with(json!({"zone": long(1_000)})).expect(201);
+    check(&with(json!({"zone": long(1_000)})), 422, "label `zone`");
+    check(&with(json!({"gpu type": "a100"})), 422, "label `gpu type`");
+    check(&with(json!({"gpu": "a 100"})), 422, "value `a 100`");
+    let _stored = with(json!({"pool": "a", "zone": "", "n": 1})).expect(201);
+    let many = (0..14).map(|n| (n.to_string(), json!(long(63))));
+    let _stored = with(many.collect()).expect(201);
     let job = json!({"type": "a.b", "args": [], "meta": {"tenant_id": long(256)}});
     check(&scene.api().post("/ojs/v1/jobs", &job), 422, "255");
     let job = json!({"type": "a.b", "args": [], "meta": {"tenant_id": long(255)}});

@@ -282,8 +282,21 @@ fn limit_of_the_configuration_wins_over_the_api_and_is_read_again() {
     let renewed =
         poll(within(LEASE), || (shown(&scene, "tenant")["concurrency"] == 2).then_some(()));
     assert!(renewed.is_some(), "{}", scene.server().process().log());
-    ServerOptions::default().write(&scene.folder().join("outlast.yaml"));
-    scene.server().process().signal(rustix::process::Signal::HUP);
+    eventually("the log says so", within(LEASE), || {
+        let log = scene.server().process().log();
+        (log.matches("limits of the configuration are in force").count() == 2).then_some(())
+    });
+    let reload = |options: ServerOptions| {
+        options.write(&scene.folder().join("outlast.yaml"));
+        scene.server().process().signal(rustix::process::Signal::HUP);
+    };
+    let reloads = || scene.server().process().log().matches("SIGHUP: tokens").count();
+    let before = reloads();
+    reload(ServerOptions::default());
+    eventually("it is reloaded", within(LEASE), || (reloads() > before).then_some(()));
+    let kept = shown(&scene, "tenant");
+    assert_eq!((&kept["concurrency"], &kept["configured"]), (&json!(2), &json!(true)));
+    reload(ServerOptions::default().set("server.limits", json!([])));
     eventually("the limit is gone", within(LEASE), || {
         (try_limits(&scene, &["show", "tenant"]).code == Some(3)).then_some(())
     });

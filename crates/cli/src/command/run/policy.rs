@@ -28,7 +28,9 @@ pub(super) fn read(given: &str) -> Result<Value, Failure> {
             "non_retryable_errors" => text.split(';').map(str::trim).collect(),
             _ => json!(text),
         };
-        policy.insert(name.to_owned(), value);
+        if policy.insert(name.to_owned(), value).is_some() {
+            return Err(wrong(format!("--retry: `{name}` is given twice")));
+        }
     }
     Ok(Value::Object(policy))
 }
@@ -54,7 +56,9 @@ pub(super) fn labels(given: &[String]) -> Result<Value, Failure> {
     let mut labels = Map::new();
     for given in given {
         let (name, value) = pair("--label", given, "zone=east")?;
-        labels.insert(name.to_owned(), json!(value));
+        if labels.insert(name.to_owned(), json!(value)).is_some() {
+            return Err(Failure::usage(format!("--label `{name}` is given twice")));
+        }
     }
     Ok(Value::Object(labels))
 }
@@ -93,7 +97,10 @@ pub(super) fn unique(given: &str) -> Result<Value, Failure> {
             }
             _ => json!(text),
         };
-        policy.insert(name.to_owned(), value);
+        if policy.insert(name.to_owned(), value).is_some() {
+            let twice = Failure::usage(format!("--unique: `{name}` is given twice"));
+            return Err(twice.with_hint("several values have semicolons: keys=args;queue"));
+        }
     }
     // What is named counts.
     if !policy.contains_key("keys") {
@@ -141,6 +148,9 @@ mod tests {
         assert_eq!(unique("keys=args;queue").unwrap(), json!({"keys": ["args", "queue"]}));
         assert_eq!(unique("on_conflict=replace").unwrap()["keys"], json!([]));
         assert!(unique("args").unwrap_err().message.contains("--unique"));
+        let twice = unique("keys=args,keys=queue").unwrap_err();
+        assert_eq!(twice.message, "--unique: `keys` is given twice");
+        assert!(twice.hint.unwrap().contains("keys=args;queue"));
     }
 
     #[test]
@@ -154,5 +164,11 @@ mod tests {
         assert_eq!(refused.message, "--key is `tenant`, which is not NAME=VALUE");
         let twice = keys(&["a=1".to_owned(), "a=2".to_owned()]).unwrap_err();
         assert_eq!(twice.message, "--key `a` is given twice");
+        let twice = labels(&["a=1".to_owned(), "a=2".to_owned()]).unwrap_err();
+        assert_eq!(twice.message, "--label `a` is given twice");
+        assert_eq!(
+            read("jitter=true,jitter=false").unwrap_err().message,
+            "--retry: `jitter` is given twice"
+        );
     }
 }

@@ -4,8 +4,7 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::transfer::row::Row;
-use outlast_store::transfer::section::Section;
-use outlast_store::transfer::{Page, Progress, Source, SourceFacts, Target};
+use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use outlast_store_postgres::{PostgresSource, PostgresTarget};
 use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
 
@@ -76,15 +75,10 @@ impl<S: Source + Send, P: Source + Send> Source for Either<S, P> {
         }
     }
 
-    async fn page(
-        &mut self,
-        section: &'static Section,
-        after: Option<&Row>,
-        page: Page,
-    ) -> Result<Vec<Row>, StoreError> {
+    async fn page(&mut self, query: PageQuery<'_>) -> Result<Vec<Row>, StoreError> {
         match self {
-            Self::Sqlite(store) => store.page(section, after, page).await,
-            Self::Postgres(store) => store.page(section, after, page).await,
+            Self::Sqlite(store) => store.page(query).await,
+            Self::Postgres(store) => store.page(query).await,
         }
     }
 }
@@ -97,15 +91,10 @@ impl<S: Target + Send, P: Target + Send> Target for Either<S, P> {
         }
     }
 
-    async fn write(
-        &mut self,
-        section: &'static Section,
-        rows: Vec<Row>,
-        progress: &Progress,
-    ) -> Result<(), StoreError> {
+    async fn write(&mut self, part: Part<'_>) -> Result<(), StoreError> {
         match self {
-            Self::Sqlite(store) => store.write(section, rows, progress).await,
-            Self::Postgres(store) => store.write(section, rows, progress).await,
+            Self::Sqlite(store) => store.write(part).await,
+            Self::Postgres(store) => store.write(part).await,
         }
     }
 

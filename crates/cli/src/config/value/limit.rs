@@ -1,72 +1,53 @@
 //! Limits that the configuration lists.
 
-use outlast_core::keys::NAME_BYTES_MAX;
-use outlast_core::limit::{LIMITS_MAX, Limit, LimitName, Scope};
+use std::borrow::Cow;
+
+use outlast_core::limit::{LIMITS_MAX, Limit};
 use outlast_wire::limit;
-use serde::Deserialize;
 use serde_json::Value;
 
-const EXPECTED: &str = "a list of limits such as {name: tenant, key: tenant, concurrency: 5}: each \
+pub(crate) const EXPECTED: &str = "a list of limits such as {name: tenant, key: tenant, concurrency: 5}: each \
                         with a name, one of queue, type and key, and concurrency or rate or both";
-const NAME: &str = "right: a limit's name has 1 to 64 characters out of a-z, 0-9, `_`, `.` and \
-                    `-`, and is neither `.` nor `..`";
-const _: () = assert!(NAME_BYTES_MAX == 64, "the text above");
-const OF: &str = "right: a limit is on a queue, a type or a key that jobs can have; their names \
-                  have lower-case letters, digits, `_`, `.` and `-`";
-const RATE: &str = "right: a rate is starts per period, such as 100/1m: 1 to 1000000000 starts, a \
-                    period of 1 ms to 24 h";
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    name: String,
-    queue: Option<String>,
-    #[serde(rename = "type")]
-    job_type: Option<String>,
-    key: Option<String>,
-    concurrency: Option<u32>,
-    rate: Option<String>,
-}
-
-/// A YAML list; in the environment the same as YAML text.
-pub(crate) fn limits(value: &Value) -> Result<Vec<Limit>, &'static str> {
-    let items: Vec<Written> = match value {
-        Value::Null => Vec::new(),
-        Value::String(text) if text.trim().is_empty() => Vec::new(),
-        Value::String(text) => serde_saphyr::from_str(text).map_err(|_yaml| EXPECTED)?,
-        other => serde_json::from_value(other.clone()).map_err(|_json| EXPECTED)?,
+/// A YAML list; in the environment the same as YAML text. `None` if nothing is given: only a list
+/// decides, if only an empty one.
+pub(crate) fn limits(value: &Value) -> Result<Option<Vec<Limit>>, Cow<'static, str>> {
+    let items: Vec<Value> = match value {
+        Value::Null => return Ok(None),
+        Value::String(text) if text.trim().is_empty() => return Ok(None),
+        Value::String(text) => match serde_saphyr::from_str(text) {
+            Ok(Value::Array(items)) => items,
+            Ok(_) | Err(_) => return Err(EXPECTED.into()),
+        },
+        Value::Array(items) => items.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(EXPECTED.into()),
     };
     if items.len() > LIMITS_MAX {
-        return Err("right: there are at most 1000 limits");
+        return Err("right: there are at most 1000 limits".into());
     }
-    let limits = items.into_iter().map(limit).collect::<Result<Vec<_>, _>>()?;
-    let twice = |(place, limit): (usize, &Limit)| {
-        limits.iter().take(place).any(|other| other.name == limit.name)
-    };
-    if limits.iter().enumerate().any(twice) {
-        return Err("right: two limits have the same name");
+    let mut limits: Vec<Limit> = Vec::with_capacity(items.len());
+    for (place, item) in items.iter().enumerate() {
+        let limit = read(place, item)?;
+        if limits.iter().any(|other| other.name == limit.name) {
+            return Err(format!("right: two limits have the name `{}`", limit.name).into());
+        }
+        limits.push(limit);
     }
-    Ok(limits)
+    Ok(Some(limits))
 }
 
-fn limit(written: Written) -> Result<Limit, &'static str> {
-    let name = LimitName::new(&written.name).map_err(|_not| NAME)?;
-    let scope = match (written.queue, written.job_type, written.key) {
-        (Some(of), None, None) => Scope::Queue(of),
-        (None, Some(of), None) => Scope::Type(of),
-        (None, None, Some(of)) => Scope::Key(of),
-        _ => return Err(EXPECTED),
+fn read(place: usize, item: &Value) -> Result<Limit, Cow<'static, str>> {
+    let Value::Object(fields) = item else { return Err(EXPECTED.into()) };
+    let which = match fields.get("name").and_then(Value::as_str) {
+        Some(name) => format!("limit `{name}`"),
+        None => format!("limit {} of the list", place + 1),
     };
-    let scope = limit::checked(scope).map_err(|_problem| OF)?;
-    let rate = written.rate.map(|text| limit::rate(&text).ok_or(RATE)).transpose()?;
-    if written.concurrency.is_none() && rate.is_none() {
-        return Err(EXPECTED);
-    }
-    Ok(Limit { name, scope, concurrency: written.concurrency, rate })
+    limit::listed(fields).map_err(|fault| format!("right: {which}: {fault}").into())
 }
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::limit::Scope;
     use serde_json::json;
 
     use super::*;
@@ -76,33 +57,65 @@ mod tests {
         let list = json!([{"name": "tenant", "key": "tenant", "concurrency": 5, "rate": "100/1m"},
             {"name": "mail", "queue": "mail", "concurrency": 0},
             {"name": "stripe", "type": "payments.charge", "rate": "5/1s"}]);
-        let read = limits(&list).unwrap();
+        let read = limits(&list).unwrap().unwrap();
         assert_eq!(read.len(), 3);
         assert_eq!(read[0].scope, Scope::Key("tenant".into()));
-        assert_eq!(limits(&json!(list.to_string())), Ok(read));
-        assert_eq!(limits(&json!("")), Ok(Vec::new()));
-        assert_eq!(limits(&Value::Null), Ok(Vec::new()));
+        assert_eq!(limits(&json!(list.to_string())), Ok(Some(read)));
+    }
+
+    #[test]
+    fn only_a_list_decides_and_an_empty_one_does() {
+        assert_eq!(limits(&json!([])), Ok(Some(Vec::new())));
+        assert_eq!(limits(&json!("[]")), Ok(Some(Vec::new())));
+        assert_eq!(limits(&json!("")), Ok(None));
+        assert_eq!(limits(&Value::Null), Ok(None));
+    }
+
+    #[test]
+    fn limits_may_be_written_as_in_the_api() {
+        let list = json!([{"name": "a", "scope": "type", "of": "a.b", "concurrency": 1}]);
+        assert_eq!(limits(&list).unwrap().unwrap()[0].scope, Scope::Type("a.b".into()));
     }
 
     #[test]
     fn limits_that_are_wrong_are_refused_with_what_would_be_right() {
-        for (one, expected) in [
+        let b = |more: Value| {
+            let mut limit = json!({"name": "b"});
+            limit.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            limit
+        };
+        for (one, said) in [
             (json!("tenant"), EXPECTED),
-            (json!({"name": "a", "key": "b"}), EXPECTED),
-            (json!({"name": "a", "concurrency": 1}), EXPECTED),
-            (json!({"name": "a", "key": "b", "queue": "c", "concurrency": 1}), EXPECTED),
-            (json!({"name": "a", "key": "b", "concurency": 1}), EXPECTED),
-            (json!({"name": "A", "key": "b", "concurrency": 1}), NAME),
-            (json!({"name": "a", "key": "B", "concurrency": 1}), OF),
-            (json!({"name": "a", "key": "b", "rate": "5 per 1m"}), RATE),
+            (b(json!({"key": "b"})), "limit `b`: field `concurrency` or `rate` is missing"),
+            (b(json!({"concurrency": 1})), "limit `b`: field `key` is missing; a limit is on one"),
+            (
+                b(json!({"key": "b", "queue": "c", "concurrency": 1})),
+                "limit `b`: field `queue` and `key` are both given",
+            ),
+            (
+                b(json!({"key": "b", "scope": "queue", "of": "c", "concurrency": 1})),
+                "limit `b`: field `key` and `scope` are both given",
+            ),
+            (
+                b(json!({"key": "b", "concurency": 1})),
+                "limit `b`: field `concurency` is not known; did you mean `concurrency`?",
+            ),
+            (b(json!({"key": "b", "concurrency": "1"})), "limit `b`: field `concurrency` must be"),
+            (b(json!({"key": "B", "concurrency": 1})), "limit `b`: field `key` must have 1 to 64"),
+            (b(json!({"key": "b", "rate": "5 per 1m"})), "limit `b`: field `rate` must be starts"),
+            (json!({"name": "A"}), "limit `A`: field `name` must have 1 to 64"),
+            (json!({"key": "b"}), "limit 1 of the list: field `name` is missing"),
         ] {
-            assert_eq!(limits(&json!([one])), Err(expected), "{one}");
+            let problem = limits(&json!([one])).unwrap_err();
+            assert!(problem.contains(said), "{one}: {problem}");
         }
+        assert_eq!(limits(&json!({"b": {"concurrency": 1}})), Err(EXPECTED.into()));
         let one = json!({"name": "a", "key": "b", "concurrency": 1});
-        assert_eq!(limits(&json!([one, one])), Err("right: two limits have the same name"));
+        let twice = Err("right: two limits have the name `a`".into());
+        assert_eq!(limits(&json!([one, one])), twice);
         let many: Vec<Value> = (0..=LIMITS_MAX)
             .map(|n| json!({"name": format!("l{n}"), "key": "b", "concurrency": 1}))
             .collect();
-        assert_eq!(limits(&json!(many)), Err("right: there are at most 1000 limits"));
+        assert_eq!(limits(&json!(many)), Err("right: there are at most 1000 limits".into()));
     }
 }

@@ -88,14 +88,14 @@ impl<'a> FreeCrews<'a> {
                 continue;
             }
             // One that retries avoid is a crew of its own.
-            let avoided = (!session.avoided.is_empty()).then_some(session.worker);
+            let avoided = (!session.restrictions.avoided.is_empty()).then_some(session.worker);
             let profile = Arc::as_ptr(&session.profile);
             let place = *places.entry((profile, avoided)).or_insert_with(|| {
                 crews.push(FreeCrew::default());
                 crews.len() - 1
             });
             // A claim that waits for the worker's row counts: others are to get the jobs meanwhile.
-            let load = u64::from(session.busy()) * 1000 / u64::from(session.slots.max(1));
+            let load = u64::from(session.busy()) * 1000 / u64::from(session.capacity.slots.max(1));
             if let Some(crew) = crews.get_mut(place) {
                 crew.members.push(Member { session, room, load, gets: 0 });
             }
@@ -158,8 +158,7 @@ impl<'a> FreeCrews<'a> {
                 classes: Arc::clone(classes),
                 max: member.gets,
                 alone: false,
-                is_prefetch: self.fills == Room::Ahead
-                    && crew.classes.iter().any(|(_, class, _)| class.is_limited),
+                is_prefetch: self.fills == Room::Ahead,
                 tokens: 0,
             })
         });
@@ -204,26 +203,32 @@ impl<'a> FreeCrews<'a> {
     /// Finds which crews have classes in common.
     fn find_domains(&mut self) {
         let mut parents: Vec<usize> = (0..self.crews.len()).collect();
-        let root = |parents: &[usize], mut of: usize| {
-            while let Some(parent) = parents.get(of).filter(|parent| **parent != of) {
-                of = *parent;
-            }
-            of
-        };
         let mut first: HashMap<ClassId, usize> = HashMap::new();
         for (nth, crew) in self.crews.iter().enumerate() {
             for (id, ..) in &crew.classes {
                 let other = *first.entry(*id).or_insert(nth);
-                let (one, other) = (root(&parents, nth), root(&parents, other));
+                let (one, other) = (root(&mut parents, nth), root(&mut parents, other));
                 if let Some(parent) = parents.get_mut(one.max(other)) {
                     *parent = one.min(other);
                 }
             }
         }
         for (nth, crew) in self.crews.iter_mut().enumerate() {
-            crew.domain = root(&parents, nth);
+            crew.domain = root(&mut parents, nth);
         }
     }
+}
+
+/// Returns the first crew of a domain, and shortens the way from this one to it.
+fn root(parents: &mut [usize], mut of: usize) -> usize {
+    while let Some(parent) = parents.get(of).copied().filter(|parent| *parent != of) {
+        let above = parents.get(parent).copied().unwrap_or(parent);
+        if let Some(entry) = parents.get_mut(of) {
+            *entry = above;
+        }
+        of = above;
+    }
+    of
 }
 
 impl<'a> FreeCrew<'a> {
@@ -249,7 +254,11 @@ impl<'a> FreeCrew<'a> {
                     continue;
                 }
                 ready = ready.saturating_add(class.ready.wanted());
-                self.classes.push((id, class, (!session.avoided.contains_key(&id), merit)));
+                self.classes.push((
+                    id,
+                    class,
+                    (!session.restrictions.avoided.contains_key(&id), merit),
+                ));
             }
         }
     }
@@ -258,7 +267,7 @@ impl<'a> FreeCrew<'a> {
     fn settle_classes(&mut self, fills: Room) {
         let Some(session) = self.members.first().map(|member| member.session) else { return };
         self.classes.retain(|(id, class, _)| {
-            let avoided = session.avoided.get(id);
+            let avoided = session.restrictions.avoided.get(id);
             !avoided.is_some_and(|it| it.waits && class.ready.may_be(it.jobs))
         });
         self.most = CLAIM_MAX;
@@ -291,7 +300,7 @@ impl<'a> FreeCrew<'a> {
 fn prefer(crews: &mut [FreeCrew<'_>]) {
     let mut rooms: BTreeMap<ClassId, (u64, BTreeMap<Score, u64>)> = BTreeMap::new();
     let avoided = |crew: &FreeCrew<'_>, id: ClassId| {
-        crew.members.iter().any(|member| member.session.avoided.contains_key(&id))
+        crew.members.iter().any(|member| member.session.restrictions.avoided.contains_key(&id))
     };
     let mut picky: HashSet<ClassId> = HashSet::new();
     for crew in &*crews {

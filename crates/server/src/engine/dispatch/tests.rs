@@ -39,7 +39,7 @@ pub(in crate::engine) fn session(n: u128, slots: u32, in_flight: u128) -> Sessio
         outputs,
         CancellationToken::new().drop_guard(),
     );
-    session.slots = slots;
+    session.capacity.slots = slots;
     for job in 0..in_flight {
         let attempt = InFlightAttempt {
             epoch: Epoch(1),
@@ -108,7 +108,7 @@ fn queue_that_nobody_serves_is_claimed_by_nobody() {
 fn jobs_are_fetched_ahead_only_when_all_slots_are_filled() {
     let full = || {
         let mut full = session(1, 2, 2);
-        full.prefetch = 5;
+        full.capacity.prefetch = 5;
         full
     };
     check(known(vec![full()], "default", false, 100), &[(1, 5)]);
@@ -124,7 +124,7 @@ fn jobs_are_fetched_ahead_only_when_all_slots_are_filled() {
 #[test]
 fn worker_with_free_slots_gets_jobs_ahead_in_the_same_plan() {
     let mut quick = session(1, 10, 0);
-    quick.prefetch = 100;
+    quick.capacity.prefetch = 100;
     check(known(vec![quick], "default", false, 1_000), &[(1, 10), (1, 100)]);
 }
 
@@ -209,7 +209,7 @@ fn limited(concurrency: Option<u32>, rate: Option<Rate>) -> Limits {
 /// A session with all slots busy, which takes jobs ahead of these.
 fn with_prefetch(prefetch: u32) -> Session {
     let mut session = session(1, 2, 2);
-    session.prefetch = prefetch;
+    session.capacity.prefetch = prefetch;
     session
 }
 
@@ -239,6 +239,18 @@ fn after_a_short_claim_ahead_of_free_slots_the_next_one_waits_for_the_limit_and_
     assert_eq!(most(&classes), [(8, true)]);
 }
 
+/// For about a second after another server had set a rate, its jobs were fetched ahead as others are,
+/// and their starts could bunch up past it.
+#[test]
+fn every_claim_ahead_of_free_slots_says_so_whatever_limits_are_known_here() {
+    let mut half_full = with_prefetch(100);
+    half_full.capacity.slots = 3;
+    let (sessions, classes) = known(vec![half_full], "default", false, 1_000);
+    let planned = plan(&sessions, &classes);
+    let planned: Vec<_> = planned.iter().map(|claim| (claim.max, claim.is_prefetch)).collect();
+    assert_eq!(planned, [(1, false), (100, true)]);
+}
+
 /// Workers took jobs without a limit ahead, so that no slot was ever free for the others, however
 /// urgent these were.
 #[test]
@@ -259,13 +271,13 @@ fn limited_jobs_are_not_kept_from_the_slots_by_short_jobs_without_a_limit() {
     // A rate counts starts: its jobs are for free slots, so slots must become free.
     classes.set_limits(limited(None, Rate::new(1_000, Span::from_secs(1))));
     assert_eq!(plan(&sessions, &classes), []);
-    sessions.get_mut(worker(1)).unwrap().slots = 3;
+    sessions.get_mut(worker(1)).unwrap().capacity.slots = 3;
     let planned = plan(&sessions, &classes);
     assert_eq!((planned.len(), planned[0].max, planned[0].is_prefetch), (1, 1, false));
     assert_eq!(*planned[0].classes, [ClassId(2), ClassId(3)]);
     // Others went before these, or the rate is shut: no slot waits for them until the next look.
     classes.claimed(planned[0].asks(), &[ClassId(3)], &Claims::default());
-    sessions.get_mut(worker(1)).unwrap().slots = 2;
+    sessions.get_mut(worker(1)).unwrap().capacity.slots = 2;
     let ahead = plan(&sessions, &classes);
     assert_eq!((ahead.len(), &*ahead[0].classes), (1, &[ClassId(3)][..]));
     classes.set_limits(limited(None, Rate::new(1_000, Span::from_secs(1))));
@@ -355,7 +367,7 @@ fn what_a_queue_asks_is_asked_of_the_workers_of_all_its_jobs() {
 }
 
 fn avoided(mut session: Session, jobs: u64, waits: bool) -> Session {
-    session.avoided.insert(ClassId(1), Avoided { jobs, waits });
+    session.restrictions.avoided.insert(ClassId(1), Avoided { jobs, waits });
     session
 }
 
@@ -389,7 +401,7 @@ fn with_own_queues(count: u128, ready: u64) -> (Sessions, Classes) {
         let queue = format!("q{n}");
         let queues = vec![queue.clone(), "shared".into()];
         own.profile = Arc::new(Profile { queues, ..Profile::clone(&own.profile) });
-        own.prefetch = 5;
+        own.capacity.prefetch = 5;
         sessions.insert(own);
         classes.learn(ClassId(id), &ClassKey { queue, ..key.clone() }, BootTime(0));
         classes.add_ready(ClassId(id), ready, BootTime(0));
@@ -447,7 +459,7 @@ fn of_very_many_classes_a_claim_takes_from_some_and_the_next_from_others() {
     assert!(looked.values().all(|times| *times <= 2));
     // More are looked at where there are too few jobs.
     let mut sessions = sessions;
-    sessions.get_mut(worker(1)).unwrap().slots = 150;
+    sessions.get_mut(worker(1)).unwrap().capacity.slots = 150;
     let planned = plan(&sessions, &classes);
     assert_eq!((planned[0].max, planned[0].classes.len()), (150, 150));
 }
@@ -458,7 +470,7 @@ fn of_very_many_classes_a_claim_takes_from_some_and_the_next_from_others() {
 fn the_last_few_jobs_are_not_fetched_ahead_however_many_profiles_there_are() {
     let full = |n: u128| {
         let mut full = in_zone(&n.to_string(), session(n, 2, 2));
-        full.prefetch = 5;
+        full.capacity.prefetch = 5;
         full
     };
     let sessions = || (1..=4).map(full).collect();
@@ -471,6 +483,35 @@ fn the_last_few_jobs_are_not_fetched_ahead_however_many_profiles_there_are() {
 #[test]
 fn slots_that_are_still_free_wait_for_the_next_plan() {
     let mut large = session(1, 2_000, 0);
-    large.prefetch = 100;
+    large.capacity.prefetch = 100;
     check(known(vec![large], "default", false, 5_000), &[(1, 512)]);
+}
+
+/// Idle sessions of one profile, and many classes of jobs that they cannot run: half of these jobs must
+/// run alone.
+pub(in crate::engine) fn idle_and_unable(count: u128, of_classes: i64) -> (Sessions, Classes) {
+    let (mut sessions, mut classes) = known(Vec::new(), "default", false, 0);
+    let profile = Arc::clone(&session(1, 1, 0).profile);
+    for n in 1..=count {
+        let mut idle = session(n, 10, 0);
+        idle.profile = Arc::clone(&profile);
+        idle.restrictions.alone = Alone::Ran;
+        sessions.insert(idle);
+    }
+    let key = classes.get(ClassId(1)).unwrap().key.clone();
+    for id in 2..2 + of_classes {
+        let (job_type, isolated) = (format!("other-{id}"), id % 2 == 0);
+        classes.learn(ClassId(id), &ClassKey { job_type, isolated, ..key.clone() }, BootTime(0));
+        classes.add_ready(ClassId(id), 1, BootTime(0));
+    }
+    (sessions, classes)
+}
+
+/// Each idle worker was once tested for each class.
+#[test]
+fn classes_are_looked_up_once_for_all_idle_workers_of_a_profile() {
+    let (sessions, classes) = idle_and_unable(200, 200);
+    assert_eq!(plan(&sessions, &classes), []);
+    let looks = sessions.get(worker(1)).unwrap().looks();
+    assert!(looks <= 500, "{looks} looks");
 }

@@ -18,7 +18,7 @@ use outlast_store::command::ClassId;
 use outlast_store::reply::{Claimed, Moved};
 use uuid::Uuid;
 
-use super::EventLoop;
+use super::{EventLoop, Planning};
 use crate::clock::{boot_time, millis};
 use crate::engine::classes::Classes;
 use crate::engine::fleet::Fleet;
@@ -94,7 +94,7 @@ impl Affinity {
     fn mark(&mut self, at: &mut Scene<'_>) -> Option<BootTime> {
         for worker in self.marked.drain(..) {
             if let Some(session) = at.sessions.get_mut(worker) {
-                session.avoided.clear();
+                session.restrictions.avoided.clear();
             }
         }
         let mut elsewhere: HashMap<ClassId, bool> = HashMap::new();
@@ -143,7 +143,7 @@ impl Scene<'_> {
     /// Avoids the worker of a retry; `waits` if another server's may take it meanwhile.
     fn avoid(&mut self, retry: &Retry, waits: bool) {
         if let Some(session) = self.sessions.get_mut(retry.worker) {
-            let avoided = session.avoided.entry(retry.class).or_default();
+            let avoided = session.restrictions.avoided.entry(retry.class).or_default();
             avoided.jobs += 1;
             avoided.waits |= waits;
         }
@@ -168,10 +168,10 @@ impl Scene<'_> {
 impl EventLoop {
     /// Marks the workers that retries avoid, for the plan that follows.
     pub(super) fn mark_avoided(&mut self) {
-        if self.affinity.retries.is_empty() && self.affinity.marked.is_empty() {
+        if self.planning.affinity.retries.is_empty() && self.planning.affinity.marked.is_empty() {
             return;
         }
-        let Self { sessions, classes, affinity, shared, .. } = self;
+        let Self { sessions, planning: Planning { classes, affinity, .. }, shared, .. } = self;
         let mut scene = Scene { sessions, classes, fleet: &shared.fleet, now: boot_time() };
         if let Some(again) = affinity.mark(&mut scene) {
             let wait = millis(again.since(boot_time()));

@@ -9,7 +9,7 @@ use outlast_core::time::{BootTime, Span};
 use outlast_store::command::ClassId;
 use outlast_store::query::Claimable;
 
-use super::EventLoop;
+use super::{EventLoop, Planning};
 use crate::clock::{boot_time, millis};
 use crate::engine::LOCKED_PAUSE;
 use crate::engine::claimable::{Look, look_for_claimable};
@@ -41,8 +41,8 @@ impl Backlog {
 impl EventLoop {
     /// Reads the backlog in a task beside the loop, so that a slow read delays no report.
     pub(super) fn read_backlog(&mut self) {
-        self.backlog.wanted = false;
-        self.backlog.reading = true;
+        self.planning.backlog.wanted = false;
+        self.planning.backlog.reading = true;
         let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
@@ -80,10 +80,10 @@ impl EventLoop {
     /// Takes it that these classes have some claimable jobs, no matter how many.
     pub(super) fn claim_again(&mut self, classes: &[ClassId]) {
         for id in classes {
-            self.classes.unblock_one(*id);
-            let Some(class) = self.classes.get(*id) else { continue };
+            self.planning.classes.unblock_one(*id);
+            let Some(class) = self.planning.classes.get(*id) else { continue };
             let ready = class.ready.counted(1);
-            self.classes.set_ready(*id, ready);
+            self.planning.classes.set_ready(*id, ready);
         }
     }
 
@@ -92,43 +92,43 @@ impl EventLoop {
     fn resume_unpaused(&mut self, paused: &HashSet<String>) {
         let doubted: HashSet<String> =
             self.shared.paused().into_iter().filter(|queue| !paused.contains(queue)).collect();
-        for queue in doubted.intersection(&self.backlog.doubted) {
+        for queue in doubted.intersection(&self.planning.backlog.doubted) {
             tracing::info!(%queue, "queue is not paused in the store; going on with it");
             self.shared.set_paused(queue, false);
         }
-        self.backlog.doubted = doubted;
+        self.planning.backlog.doubted = doubted;
     }
 
     pub(super) fn set_backlog(&mut self, Look { began, paused, classes, limits }: Look) {
         self.resume_unpaused(&paused);
         self.shared.set_limits(limits.clone());
-        if self.classes.set_limits(limits) {
+        if self.planning.classes.set_limits(limits) {
             self.sessions.forget_fits();
         }
-        self.classes.unblock();
+        self.planning.classes.unblock();
         let now = boot_time();
         let listed: HashSet<ClassId> = classes.iter().map(|class| class.id).collect();
-        self.classes.clear_unlisted(&listed, began);
+        self.planning.classes.clear_unlisted(&listed, began);
         for Claimable { id, key, count } in classes {
-            let class = self.classes.learn(id, &key, now);
+            let class = self.planning.classes.learn(id, &key, now);
             let (before, is_plain) = (class.ready, class.asked().is_for_plain_clients());
             // No claim gets any. The backlog is read again when it is resumed. The store is asked
             // as well: signals are hints only.
             if self.shared.is_paused(&key.queue) && paused.contains(&key.queue) {
-                self.classes.set_ready(id, Estimate::None);
+                self.planning.classes.set_ready(id, Estimate::None);
                 continue;
             }
             // A count that reached the limit may stand for any number.
             let ready = Estimate::of(u64::from(count));
             let ready = before.counted(ready.wanted());
-            self.classes.set_ready(id, ready);
+            self.planning.classes.set_ready(id, ready);
             // Waiting clients may have missed the signal.
             if is_plain {
                 self.shared.long_polls.wake(&key.queue, key.tenant.as_deref(), u64::from(count));
             }
         }
-        if self.classes.forget_unused(BootTime(now.0.saturating_sub(UNUSED_MAX.0))) {
-            let Self { sessions, classes, .. } = self;
+        if self.planning.classes.forget_unused(BootTime(now.0.saturating_sub(UNUSED_MAX.0))) {
+            let Self { sessions, planning: Planning { classes, .. }, .. } = self;
             sessions.forget_classes(|id| classes.contains(id));
         }
     }

@@ -33,15 +33,15 @@ impl EventLoop {
         let before: Vec<(ClassId, Estimate)> = enqueued
             .into_iter()
             .filter_map(|(class, count)| {
-                let ready = self.classes.get(class)?.ready;
-                self.classes.add_ready(class, count, now);
+                let ready = self.planning.classes.get(class)?.ready;
+                self.planning.classes.add_ready(class, count, now);
                 Some((class, ready))
             })
             .collect();
         ops.extend(self.claims());
         // They count once they are stored.
         for (class, ready) in before {
-            self.classes.set_ready(class, ready);
+            self.planning.classes.set_ready(class, ready);
         }
     }
 
@@ -55,7 +55,7 @@ impl EventLoop {
         });
         let mut counts = HashMap::new();
         for job in jobs.filter(|job| job.first == First::Now) {
-            if let Some(class) = self.classes.id_of(&job.stored_in())
+            if let Some(class) = self.planning.classes.id_of(&job.stored_in())
                 && !self.is_of_paused_queue(class)
             {
                 *counts.entry(class).or_default() += 1;
@@ -66,7 +66,7 @@ impl EventLoop {
 
     /// Returns claims for every session that has room, of classes with claimable jobs.
     fn claims(&mut self) -> Vec<Op> {
-        if self.is_shutting_down() || self.classes.are_outdated() {
+        if self.is_shutting_down() || self.planning.classes.are_outdated() {
             return Vec::new();
         }
         let mut claims = Vec::new();
@@ -79,7 +79,7 @@ impl EventLoop {
                 from: ClaimFrom::Classes(Arc::clone(&planned.classes)),
                 max,
                 is_prefetch: planned.is_prefetch,
-                asked: self.classes.asked(),
+                asked: self.planning.classes.asked(),
             });
             claims.push(Op { command, reply_to: ReplyTo::Session(planned) });
         }

@@ -158,7 +158,7 @@ impl EventLoop {
     fn fail(&mut self, error: &StoreError, ops: Vec<Op>) {
         tracing::error!(%error, "batch failed");
         // Jobs of a batch that took effect all the same are found there.
-        self.backlog.wanted = true;
+        self.planning.backlog.wanted = true;
         let unavailable = Unavailable::new(error.to_string());
         let mut sessions_unconfirmed = false;
         for Op { reply_to, .. } in ops {
@@ -195,10 +195,10 @@ impl EventLoop {
                 drop(caller.send(Err(Unavailable::new(error.to_string()))));
             }
             ReplyTo::Session(planned) => {
-                self.redispatch.claimed(&[], planned.tokens);
+                self.planning.redispatch.claimed(&[], planned.tokens);
                 planned.end(&mut self.sessions);
                 // It is tried again when the backlog is next read.
-                self.classes.claimed(planned.asks(), &[], &Claims::default());
+                self.planning.classes.claimed(planned.asks(), &[], &Claims::default());
             }
             ReplyTo::Isolation(class) => self.not_led(class),
             ReplyTo::Unclaimable(class) => {

@@ -5,18 +5,15 @@ use outlast_core::time::Span;
 use outlast_store::command::{ClassId, LeadershipRequest};
 use outlast_store::{Command, Reply};
 
-use super::EventLoop;
+use super::{EventLoop, Planning};
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
-use crate::engine::isolation::Ask;
-
-/// How long a server leads for a class. Another takes over that much later if it dies.
-const LEASE: Span = Span::from_secs(6);
+use crate::engine::isolation::{Ask, LEASE};
 
 impl EventLoop {
     /// Brings the reservations up to date.
     pub(super) fn keep_workers_free(&mut self) {
-        let Self { isolation, sessions, classes, .. } = self;
+        let Self { sessions, planning: Planning { isolation, classes, .. }, .. } = self;
         for ask in isolation.update(sessions, classes, boot_time()) {
             match ask {
                 Ask::Lead(class) => {
@@ -38,13 +35,13 @@ impl EventLoop {
         let now = boot_time();
         match reply {
             Reply::Leadership(Ok(_)) => {
-                if !self.isolation.leads(class, LEASE, now) {
+                if !self.planning.isolation.leads(class, LEASE, now) {
                     self.ask_to_lead(class, None, ReplyTo::None);
                 }
             }
             Reply::Leadership(Err(LeadershipRefusal::Elsewhere(current))) => {
                 let left = self.shared.store_time().map(|now| current.until.since(now));
-                self.isolation.waits(class, now.after(left.unwrap_or(LEASE)));
+                self.planning.isolation.waits(class, now.after(left.unwrap_or(LEASE)));
             }
             _ => self.not_led(class),
         }
@@ -52,6 +49,6 @@ impl EventLoop {
 
     /// The store could not say who leads for a class.
     pub(super) fn not_led(&mut self, class: ClassId) {
-        self.isolation.waits(class, boot_time().after(Span::from_secs(1)));
+        self.planning.isolation.waits(class, boot_time().after(Span::from_secs(1)));
     }
 }

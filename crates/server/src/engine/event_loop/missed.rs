@@ -34,10 +34,10 @@ pub(super) struct Missed {
 impl EventLoop {
     /// Reads from the store what missed signals may have said, in a task beside the loop.
     pub(super) fn read_missed(&mut self) {
-        if !self.missed.wanted || self.missed.reading {
+        if !self.peers.missed.wanted || self.peers.missed.reading {
             return;
         }
-        self.missed = Missed { wanted: false, reading: true };
+        self.peers.missed = Missed { wanted: false, reading: true };
         let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
         let attached: Vec<WorkerId> = self.sessions.workers().collect();
         tokio::spawn(async move {

@@ -10,15 +10,18 @@ use outlast_store::command::ClassId;
 use outlast_store::signal::{Heard, Signal};
 
 use super::EventLoop;
+use super::missed::Missed;
 use crate::clock::boot_time;
 use crate::engine::worker_order::WorkerOrder;
 
-/// What the peers are signalled at the end of this turn.
+/// What the peers are signalled at the end of this turn, and what was not heard of theirs.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     /// Jobs that became claimable here and have no claimant yet, by class.
     ready: HashMap<ClassId, u64>,
     signals: Vec<Signal>,
+    /// What they said while they were not heard.
+    pub(super) missed: Missed,
 }
 
 impl Peers {
@@ -59,7 +62,7 @@ impl EventLoop {
         let mut planned = self.batcher.planned();
         let mut signals = std::mem::take(&mut self.peers.signals);
         for (id, new) in std::mem::take(&mut self.peers.ready) {
-            let Some(class) = self.classes.get(id) else {
+            let Some(class) = self.planning.classes.get(id) else {
                 signals.push(Signal::ready(id, new));
                 continue;
             };
@@ -88,10 +91,10 @@ impl EventLoop {
                 signals.into_iter().for_each(|signal| self.apply_signal(signal))
             }
             Heard::Missed => {
-                self.backlog.wanted = true;
+                self.planning.backlog.wanted = true;
                 self.writer.store().signal(vec![Signal::WhoFetches]);
                 self.shared.arrivals_wanted.notify_one();
-                self.missed.wanted = true;
+                self.peers.missed.wanted = true;
             }
         }
     }
@@ -105,7 +108,7 @@ impl EventLoop {
             Signal::WhoFetches => {
                 self.writer.store().signal(self.shared.long_polls.all(boot_time()))
             }
-            Signal::Lost(class, count) => self.redispatch.lost(ClassId(class), count),
+            Signal::Lost(class, count) => self.planning.redispatch.lost(ClassId(class), count),
             Signal::Arrived => self.shared.arrivals_wanted.notify_one(),
             Signal::Cancelled { worker, job, epoch } => {
                 let (worker, job, epoch) = (WorkerId(worker), JobId(job), Epoch(epoch));
@@ -138,11 +141,11 @@ impl EventLoop {
         if self.is_of_paused_queue(class) {
             return;
         }
-        if !self.classes.add_ready(class, count, boot_time()) {
-            self.backlog.wanted = true;
+        if !self.planning.classes.add_ready(class, count, boot_time()) {
+            self.planning.backlog.wanted = true;
             return;
         }
-        let Some(known) = self.classes.get(class) else { return };
+        let Some(known) = self.planning.classes.get(class) else { return };
         if known.asked().is_for_plain_clients() {
             let (queue, tenant) = (&known.key.queue, known.key.tenant.as_deref());
             self.shared.long_polls.wake(queue, tenant, count);

@@ -11,7 +11,7 @@ use outlast_core::time::BootTime;
 use outlast_store::command::ClassId;
 use outlast_store::reply::WorkerMoved;
 
-use super::EventLoop;
+use super::{EventLoop, Planning};
 use crate::clock::{boot_time, millis};
 use crate::engine::dispatch::{self, Planned};
 use crate::engine::estimate::Estimate;
@@ -73,7 +73,7 @@ impl EventLoop {
             *counts.entry(job.class).or_default() += 1;
         }
         for (class, count) in counts {
-            self.redispatch.lost(class, count);
+            self.planning.redispatch.lost(class, count);
             self.peers.lost(class, count);
         }
     }
@@ -82,7 +82,7 @@ impl EventLoop {
     pub(super) fn plan(&mut self) -> Vec<Planned> {
         self.keep_workers_free();
         self.mark_avoided();
-        let Self { sessions, classes, redispatch, .. } = self;
+        let Self { sessions, planning: Planning { classes, redispatch, .. }, .. } = self;
         // A worker that was kept free for a job that must run alone is not to wait for tokens.
         redispatch.lost.retain(|class, _| {
             classes.is_claimable(*class)
@@ -141,11 +141,11 @@ impl EventLoop {
 
     /// Wakes the loop when there are tokens again.
     fn wake_for_tokens(&mut self) {
-        if self.redispatch.waking {
+        if self.planning.redispatch.waking {
             return;
         }
-        self.redispatch.waking = true;
-        let wait = millis(self.redispatch.bucket.wait(TOKENS_MIN));
+        self.planning.redispatch.waking = true;
+        let wait = millis(self.planning.redispatch.bucket.wait(TOKENS_MIN));
         let jitter = JITTER_MAX.mul_f64(rand::random());
         let inputs = self.inputs.clone();
         tokio::spawn(async move {

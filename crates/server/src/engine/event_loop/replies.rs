@@ -62,7 +62,7 @@ impl EventLoop {
     }
 
     fn jobs_claimed(&mut self, claimed: &[Claimed]) {
-        self.affinity.claimed(claimed);
+        self.planning.affinity.claimed(claimed);
         self.metrics.claimed(claimed);
         let until = claimed.iter().filter_map(|job| {
             let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
@@ -76,9 +76,9 @@ impl EventLoop {
     /// Learns what a batch beside the loop did.
     pub(super) fn learn_beside(&mut self, beside: Beside) {
         beside.replies.iter().for_each(|reply| self.learn(reply));
-        self.backlog.wanted |= beside.unconfirmed;
+        self.planning.backlog.wanted |= beside.unconfirmed;
         // It may have cancelled attempts of this server's workers.
-        self.missed.wanted |= beside.unconfirmed;
+        self.peers.missed.wanted |= beside.unconfirmed;
         if beside.freed {
             self.slots_freed();
             self.peers.freed();
@@ -103,15 +103,19 @@ impl EventLoop {
             return;
         }
         self.peers.ready(class);
-        if !self.classes.add_ready(class, 1, boot_time()) {
-            self.backlog.wanted = true;
+        if !self.planning.classes.add_ready(class, 1, boot_time()) {
+            self.planning.backlog.wanted = true;
         }
     }
 
     /// Whether the queue of a class is paused: no claim gets its jobs.
     pub(super) fn is_of_paused_queue(&self, class: ClassId) -> bool {
         self.shared.any_paused()
-            && self.classes.get(class).is_some_and(|it| self.shared.is_paused(&it.key.queue))
+            && self
+                .planning
+                .classes
+                .get(class)
+                .is_some_and(|it| self.shared.is_paused(&it.key.queue))
     }
 
     fn job_moved(&mut self, moved: &Moved) {
@@ -187,7 +191,7 @@ impl EventLoop {
         let verdict = match reply {
             Reply::Moved(moved) => {
                 if let Ok(moved) = moved {
-                    self.affinity.failed(worker, moved, boot_time());
+                    self.planning.affinity.failed(worker, moved, boot_time());
                 }
                 moved.as_ref().map(|_| ()).map_err(|refusal| *refusal)
             }
@@ -218,10 +222,10 @@ impl EventLoop {
     /// read since.
     fn claim_outdated(&mut self, command: &Command) {
         if let Command::Claim(claim) = command
-            && claim.asked == self.classes.asked()
+            && claim.asked == self.planning.classes.asked()
         {
-            self.classes.outdate();
-            self.backlog.wanted = true;
+            self.planning.classes.outdate();
+            self.planning.backlog.wanted = true;
         }
     }
 
@@ -231,12 +235,12 @@ impl EventLoop {
         let claims = match reply {
             Reply::Claimed(Ok(claims)) => claims,
             Reply::Claimed(Err(ClaimRefusal::Outdated)) => {
-                self.redispatch.claimed(&[], tokens);
+                self.planning.redispatch.claimed(&[], tokens);
                 return;
             }
             Reply::Claimed(Err(refusal)) => {
                 tracing::debug!(%worker, %refusal, "claim refused");
-                self.redispatch.claimed(&[], tokens);
+                self.planning.redispatch.claimed(&[], tokens);
                 if let Some(session) = self.sessions.current(worker, number) {
                     session.set_running(false);
                     self.shared.fleet.changed();
@@ -251,13 +255,13 @@ impl EventLoop {
             [only] => vec![*only; claimed.len()],
             _ => claimed.iter().map(|job| job.job.class).collect(),
         };
-        self.classes.claimed(planned.asks(), &got, &claims);
+        self.planning.classes.claimed(planned.asks(), &got, &claims);
         self.wait_for_rates(&claims.blocked);
         let Claims { jobs: claimed, passed_over, .. } = claims;
         if got.is_empty() {
             self.claim_again_later(passed_over);
         }
-        self.redispatch.claimed(&got, tokens);
+        self.planning.redispatch.claimed(&got, tokens);
         if self.sessions.current(worker, number).is_none() {
             return self.release(claimed);
         }

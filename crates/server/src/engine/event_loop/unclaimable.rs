@@ -55,7 +55,7 @@ impl EventLoop {
             return self.unclaimable.classes.clear();
         }
         let mut unclaimable: HashMap<ClassId, Estimate> = HashMap::new();
-        for (id, class) in self.classes.claimable() {
+        for (id, class) in self.planning.classes.claimable() {
             if eligible(&class.key, &self.shared) == Eligible::No {
                 unclaimable.insert(id, class.ready);
             }
@@ -71,7 +71,7 @@ impl EventLoop {
             }
             (entry.checking, entry.ready) = (true, ready);
             let since = entry.since;
-            let Some(known) = self.classes.get(class) else { continue };
+            let Some(known) = self.planning.classes.get(class) else { continue };
             let reason = lack(&known.key, &self.shared);
             let command = Command::Strand(Strand { class, since, reason, limit: FAIL_MAX });
             self.batcher.push(Op { command, reply_to: ReplyTo::Unclaimable(class) });

@@ -15,7 +15,7 @@ use super::*;
 use crate::engine::session_facts::NOT_POLLING_AFTER;
 use crate::engine::sessions::Session;
 use crate::engine::shared_state::SharedState;
-use crate::engine::wait_reason::{Eligible, eligible, reason};
+use crate::engine::wait_reason::{self, Eligible, eligible};
 
 const LEASE: Span = Span::from_secs(15);
 
@@ -81,6 +81,11 @@ fn class(queue: &str) -> ClassKey {
         keyed: false,
         placement: Default::default(),
     }
+}
+
+/// Why a job waits that may run beside others.
+fn reason(key: &ClassKey, shared: &SharedState) -> String {
+    wait_reason::reason(key, false, shared)
 }
 
 /// REVIEW S1: only sessions of the server that was asked once counted.

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::clock::boot_time;
 use crate::engine::dispatch::plan;
-use crate::engine::dispatch::tests::{claim, session};
+use crate::engine::dispatch::tests::{claim, idle_and_unable, session};
 use crate::engine::estimate::Estimate;
 use crate::engine::sessions::Alone;
 
@@ -54,8 +54,11 @@ fn look(isolation: &mut Isolation, (sessions, classes): (&mut Sessions, &Classes
 }
 
 fn reserved(sessions: &mut Sessions) -> Vec<WorkerId> {
-    let mut found: Vec<WorkerId> =
-        sessions.iter_mut().filter(|it| it.reserved.is_some()).map(|it| it.worker).collect();
+    let mut found: Vec<WorkerId> = sessions
+        .iter_mut()
+        .filter(|it| it.restrictions.reserved.is_some())
+        .map(|it| it.worker)
+        .collect();
     found.sort_unstable();
     found
 }
@@ -82,7 +85,7 @@ fn worker_with_the_fewest_attempts_is_kept_free_until_it_is_idle() {
     }
     // While the claim is under way, and then the job, nothing else joins it.
     let session = sessions.get_mut(worker(2)).unwrap();
-    (session.pending, session.alone) = (1, Alone::Claiming);
+    (session.pending, session.restrictions.alone) = (1, Alone::Claiming);
     classes.set_ready(ALONE, Estimate::None);
     // Without a pause: the next job of another class is not to wait for a look.
     let now = isolation.looked.unwrap();
@@ -205,7 +208,7 @@ fn worker_that_does_not_become_idle_is_given_up_for_another() {
 fn many_such_jobs_do_not_keep_the_others_from_running() {
     let (mut sessions, mut classes) = (Sessions::default(), Classes::default());
     let mut ran_alone = session(1, 4, 0);
-    ran_alone.alone = Alone::Ran;
+    ran_alone.restrictions.alone = Alone::Ran;
     sessions.insert(ran_alone);
     learn(&mut classes, ALONE, true, 100);
     learn(&mut classes, OTHER, false, 100);
@@ -223,7 +226,7 @@ fn at_most_a_tenth_of_the_workers_is_kept_free_or_runs_such_jobs() {
         let (mut sessions, mut classes) = (Sessions::default(), Classes::default());
         for n in 1..=workers {
             let mut one = session(n, 2, 2);
-            one.alone = if n <= alone { Alone::Claiming } else { Alone::No };
+            one.restrictions.alone = if n <= alone { Alone::Claiming } else { Alone::No };
             sessions.insert(one);
         }
         (1..=6).for_each(|class| learn(&mut classes, ClassId(class), true, 3));
@@ -236,4 +239,57 @@ fn at_most_a_tenth_of_the_workers_is_kept_free_or_runs_such_jobs() {
         look(&mut isolation, (&mut sessions, &classes));
         assert_eq!(reserved(&mut sessions).len(), expected, "{alone} of {workers}");
     }
+}
+
+/// Each worker was once tested for each of these classes.
+#[test]
+fn classes_are_looked_up_once_for_all_workers_of_a_profile() {
+    let (mut sessions, classes) = idle_and_unable(200, 200);
+    let asked = look(&mut Isolation::default(), (&mut sessions, &classes));
+    assert_eq!(asked, []);
+    let looks = sessions.get(worker(1)).unwrap().looks();
+    assert!(looks <= 200, "{looks} looks");
+}
+
+/// The server with the only worker that is never idle led for hours, and those of others that soon
+/// would have been were not kept free.
+#[test]
+fn server_whose_only_worker_does_not_become_idle_lets_others_lead() {
+    let (mut sessions, classes, mut isolation) = full_fleet();
+    (1..=2).for_each(|n| drop(sessions.remove(worker(n))));
+    let mut seen = Vec::new();
+    for second in 1..=60 {
+        for ask in isolation.update(&mut sessions, &classes, BootTime(second * 1_000)) {
+            let led = ask == Ask::Lead(ALONE);
+            assert!(!led || isolation.leads(ALONE, LEASE, BootTime(second * 1_000)));
+        }
+        let kept_free = !reserved(&mut sessions).is_empty();
+        if seen.last().is_none_or(|(_, before)| *before != kept_free) {
+            seen.push((second, kept_free));
+        }
+    }
+    // It leads again after a while, and then waits for longer.
+    assert_eq!(seen, [(1, false), (2, true), (12, false), (21, true), (41, false), (50, true)]);
+}
+
+/// With fewer than 20 workers, a class for which another server led kept all others waiting.
+#[test]
+fn effort_goes_to_another_class_while_another_server_leads() {
+    let (mut sessions, mut classes, mut isolation) = full_fleet();
+    learn(&mut classes, ClassId(3), true, 1);
+    let asked = look(&mut isolation, (&mut sessions, &classes));
+    assert_eq!(asked, [Ask::Lead(ALONE)]);
+    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [], "it may be let lead");
+    isolation.waits(ALONE, BootTime(5_000));
+    let asked = look(&mut isolation, (&mut sessions, &classes));
+    assert_eq!(asked, [Ask::Lead(ClassId(3))]);
+    lead(&mut isolation, ClassId(3));
+    look(&mut isolation, (&mut sessions, &classes));
+    assert_eq!(reserved(&mut sessions), [worker(2)]);
+    // One at a time here: the first has its turn when the other ends.
+    assert_eq!(isolation.update(&mut sessions, &classes, BootTime(5_500)), [Ask::Lead(ClassId(3))]);
+    classes.set_ready(ClassId(3), Estimate::None);
+    let now = isolation.looked.unwrap();
+    let asked = isolation.update(&mut sessions, &classes, now);
+    assert_eq!(asked, [Ask::Resign(ClassId(3)), Ask::Lead(ALONE)]);
 }

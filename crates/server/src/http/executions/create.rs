@@ -1,16 +1,17 @@
 //! Starts an execution.
 
 use outlast_core::id::JobId;
+use outlast_store::reply::EnqueueRefusal;
 use outlast_store::{Command, Reply};
 use outlast_wire::execution::request::Request;
 
 use super::view;
 use crate::engine::unexpected;
-use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
+use crate::http::{App, orders};
 use crate::intake::execution;
 
 pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -22,7 +23,10 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let job = execution::plan(req.app.engine.settings(), request, by, now)?;
     if let Some(key) = key {
         let request = idempotency::request(Endpoint::Execution, None, &body);
-        let Outcome { mut jobs, replayed } = key.enqueue(&req.app, request, vec![job]).await?;
+        let Outcome { mut jobs, replayed } = match key.enqueue(&req.app, request, vec![job]).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(in_words(&req.app, error).await),
+        };
         return Ok(match jobs.pop() {
             Some(shown) if shown.deduplicated => deduplicated(&req.app, &shown),
             Some(shown) => {
@@ -36,7 +40,10 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let (Reply::Enqueued(stored), Command::Enqueue(job)) = (&reply, command) else {
         return Err(unexpected("an enqueue", &reply).into());
     };
-    let stored = stored.clone().map_err(ApiError::Enqueue)?;
+    let stored = match stored.clone() {
+        Ok(stored) => stored,
+        Err(refusal) => return Err(in_words(&req.app, ApiError::Enqueue(refusal)).await),
+    };
     if stored.by_key.is_some() {
         let shown = AnsweredJob::of(&req.app, &stored).await?;
         if shown.deduplicated {
@@ -53,6 +60,15 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
 fn deduplicated(app: &App, shown: &AnsweredJob) -> ApiResponse {
     let written = view::deduplicated(app, shown.details.record());
     ApiResponse::ok(written).at(location(shown.details.id()))
+}
+
+/// Describes an execution that is in the way in the terms of this API.
+async fn in_words(app: &App, error: ApiError) -> ApiError {
+    let ApiError::Enqueue(EnqueueRefusal::NotUnique { holder, .. }) = error else { return error };
+    match orders::job(app, holder, None).await {
+        Ok(record) => ApiError::NotUnique { holder, status: view::status(&record) },
+        Err(_gone) => error,
+    }
 }
 
 fn location(id: JobId) -> String {

@@ -91,8 +91,9 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
     let name = req.token().map(|token| token.name.as_str());
     let requester = Requester { tenant: tenant.as_deref(), name };
     let now = time_of_plan(&req.app, &envelopes).await?;
-    for envelope in envelopes {
-        let (job, planned) = ojs::plan(req.app.engine.settings(), envelope, requester, now)?;
+    for (place, envelope) in envelopes.into_iter().enumerate() {
+        let plan = ojs::plan(req.app.engine.settings(), envelope, requester, now);
+        let (job, planned) = plan.map_err(|error| ApiError::from(error).of_job(place))?;
         jobs.push(job);
         all.push(planned);
     }
@@ -103,10 +104,10 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         return Err(Fault::rule("jobs", problem).into());
     }
     if let Some(key) = key {
-        if jobs.iter().any(may_be_ignored) {
+        if let Some(place) = jobs.iter().position(may_be_ignored) {
             let problem = "`ignore` needs a request without `Idempotency-Key`: the answer to a \
                            repeated request could not be the same";
-            return Err(Fault::rule("unique.on_conflict", problem).into());
+            return Err(Fault::rule("unique.on_conflict", problem).of_job(place).into());
         }
         let request = idempotency::request(Endpoint::Batch, tenant.as_deref(), &body);
         let Outcome { jobs, replayed } = key.enqueue(&req.app, request, jobs).await?;
@@ -114,7 +115,7 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
     }
     let stored = match req.app.engine.submit(Command::EnqueueAll(jobs)).await? {
         Reply::EnqueuedAll(stored) => {
-            stored.map_err(|(_position, refusal)| ApiError::Enqueue(refusal))?
+            stored.map_err(|(place, refusal)| ApiError::Enqueue(refusal).of_job(place))?
         }
         other => return Err(unexpected("a bulk enqueue", &other).into()),
     };

@@ -191,6 +191,7 @@ pub(super) fn limit() -> Value {
     ]);
     let mut fields = limit_fields();
     fields.push(("in_use", list(gate)));
+    fields.push(("more", flag()));
     object(&fields)
 }
 

@@ -59,7 +59,7 @@ pub(in crate::apply) fn claim(
         (GateChanges::default(), Gates::default(), Vec::new());
     while taken.len() < wanted {
         let still = wanted - taken.len();
-        let Some(page) = front.next(cache, still, terms(&changes)) else { break };
+        let Some(page) = front.next_page(cache, still, terms(&changes)) else { break };
         for lane in &page.lanes {
             let count = counts.get(&lane.number.unwrap()).copied().unwrap_or(0);
             gates.read(lane.gates[0].id, count, 0);
@@ -85,7 +85,7 @@ fn first_jobs_are_tried_in_order_and_those_behind_full_gates_last() {
     assert_eq!(claim(&mut front, &mut cache, 2, &full), [2, 4]);
     // It knows now which are full, and does not look at them while there are others.
     let mut front = look(&mut cache, rows(&[1, 3, 5, 6]), true);
-    let page = front.next(&cache, 1, terms(&GateChanges::default())).unwrap();
+    let page = front.next_page(&cache, 1, terms(&GateChanges::default())).unwrap();
     let numbers: Vec<Option<i64>> = page.lanes.iter().map(|lane| lane.number).collect();
     assert_eq!(numbers, [Some(5), Some(6)]);
 }
@@ -99,7 +99,7 @@ fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
     // Another server has ended the attempt.
     let mut front = look(&mut cache, rows(&[1]), true);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
-    let left = front.end(false).left;
+    let left = front.rest(false).left;
     assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
 }
 
@@ -111,12 +111,12 @@ fn class_is_blocked_when_all_its_jobs_were_seen_and_none_may_start() {
     for _ in 0..2 {
         let mut front = look(&mut cache, rows(&[1, 2, 2]), true);
         assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
-        assert_eq!(front.end(false).left.blocked.len(), 1);
+        assert_eq!(front.rest(false).left.blocked.len(), 1);
     }
     let mut front = look(&mut cache, rows(&[1, 2, 2]), false);
     assert_eq!(claim(&mut front, &mut cache, 2, &full), Vec::<i64>::new());
     assert_eq!(Vec::from_iter(front.partial.iter().copied()), [CLASS]);
-    assert_eq!(front.end(false).left.blocked, [], "there are more jobs than were read");
+    assert_eq!(front.rest(false).left.blocked, [], "there are more jobs than were read");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn gate_that_stops_one_job_is_asked_once_for_all_others() {
     let mut front = look(&mut cache, rows(&numbers), true);
     let mut pages = 0;
     let (none, mut gates) = (GateChanges::default(), Gates::default());
-    while let Some(page) = front.next(&cache, 5, terms(&none)) {
+    while let Some(page) = front.next_page(&cache, 5, terms(&none)) {
         pages += 1;
         // No gate was locked.
         let turns = Shares::default().turns(&page.lanes, page.heads.clone(), NOW);
@@ -142,7 +142,7 @@ fn gate_that_stops_one_job_is_asked_once_for_all_others() {
         front.tried(&cache, page, &chosen, &[]);
     }
     assert!(pages <= 4, "{pages}");
-    assert_eq!(front.end(false).left.again, [CLASS]);
+    assert_eq!(front.rest(false).left.again, [CLASS]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn what_the_store_does_not_find_again_is_not_tried_again() {
     let mut cache = cache(&limits, 3);
     let mut front = look(&mut cache, rows(&[1, 2, 3]), true);
     let none = GateChanges::default();
-    let mut page = front.next(&cache, 1, terms(&none)).unwrap();
+    let mut page = front.next_page(&cache, 1, terms(&none)).unwrap();
     page.heads.remove(0);
     let missed = page.heads[0];
     let mut chosen = Chosen { heads: vec![missed], ..Chosen::default() };
@@ -195,25 +195,25 @@ fn what_goes_before_the_classes_by_lanes_is_tried_without_these() {
     let (mut cache, none, other) = (cache(&limits, 3), GateChanges::default(), ClassId(2));
     let rows = (1..=20).map(|seq| if seq == 4 { plain(CLASS, 4) } else { plain(other, seq) });
     let mut front = beside_lanes(&mut cache, rows.collect());
-    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     let seqs: Vec<i64> = page.heads.iter().map(|head| head.seq).collect();
     assert_eq!((seqs, page.unread().count()), (vec![1, 2, 3], 0));
     let mut chosen = Chosen { stops: vec![None], ..Chosen::default() };
     chosen.heads.clone_from(&page.heads);
     front.tried(&cache, page, &chosen, &[]);
-    assert!(front.next(&cache, 1, terms(&none)).is_none(), "now it is the turn of the lanes");
+    assert!(front.next_page(&cache, 1, terms(&none)).is_none(), "now it is the turn of the lanes");
     assert_eq!(front.take_by_lanes(), [CLASS]);
     front.join((1..=3).map(|number| lane(&limits, number)).collect());
     // As long as there are other jobs, those of the lanes have the places up to the last of these.
-    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     assert_eq!(page.heads.iter().map(|head| head.seq).max(), Some(13));
     assert_eq!((page.unread().count(), page.upto), (3, Some((0, 13))));
     front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
-    let page = front.next(&cache, 1, terms(&none)).unwrap();
+    let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     assert_eq!((page.unread().count(), page.upto), (3, None));
     front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
     assert!(front.take_by_lanes().is_empty());
-    let rest = front.end(false);
+    let rest = front.rest(false);
     assert_eq!((rest.looked.len(), rest.stops.len()), (6, 6), "{rest:?}");
 }
 
@@ -223,8 +223,8 @@ fn class_by_lanes_that_has_no_jobs_is_not_looked_at() {
     let mut cache = cache(&limits, 3);
     let mut front = beside_lanes(&mut cache, vec![plain(ClassId(2), 1), plain(ClassId(2), 2)]);
     assert!(front.take_by_lanes().is_empty());
-    assert_eq!(front.next(&cache, 5, terms(&GateChanges::default())).unwrap().heads.len(), 2);
-    assert_eq!(front.end(false).beyond, []);
+    assert_eq!(front.next_page(&cache, 5, terms(&GateChanges::default())).unwrap().heads.len(), 2);
+    assert_eq!(front.rest(false).beyond, []);
 }
 
 #[test]
@@ -237,10 +237,10 @@ fn class_whose_first_jobs_are_shut_takes_part_by_its_lanes_now_and_then() {
     let whole = HashMap::from([(other, limits.whole(other, &class(false)))]);
     let first = HashMap::from([(CLASS, 5), (other, 5)]);
     let mut front = Front::new(Plan { first, whole, ..Plan::default() }, rows, &mut cache);
-    let page = front.next(&cache, 1, terms(&GateChanges::default())).unwrap();
+    let page = front.next_page(&cache, 1, terms(&GateChanges::default())).unwrap();
     let chosen = vec![*page.heads.last().unwrap()];
     front.tried(&cache, page, &Chosen { heads: chosen, ..Chosen::default() }, &[]);
-    front.satisfied(&mut cache, &[CLASS, other]);
+    front.satisfied(&mut cache, &[CLASS, other], None);
     assert!(cache.needs_recent(CLASS) && !cache.needs_recent(other));
 }
 
@@ -251,14 +251,14 @@ fn class_in_which_jobs_came_while_it_was_looked_at_is_looked_at_further() {
     let none = GateChanges::default();
     for is_new in [false, true] {
         let mut front = look(&mut cache, rows(&[1]), true);
-        let mut page = front.next(&cache, 5, terms(&none)).unwrap();
+        let mut page = front.next_page(&cache, 5, terms(&none)).unwrap();
         if is_new {
             // It has the place of the only one that is read again.
             page.heads[0] = Head { rank: -9, seq: 500, ..page.heads[0] };
         }
         let chosen = Chosen { heads: page.heads.clone(), ..Chosen::default() };
         front.tried(&cache, page, &chosen, &[]);
-        let beyond = front.end(false).beyond;
+        let beyond = front.rest(false).beyond;
         assert_eq!(beyond, if is_new { vec![CLASS] } else { vec![] });
     }
 }

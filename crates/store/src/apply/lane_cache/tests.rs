@@ -74,7 +74,7 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     let lanes: Vec<i64> = cache.recent[&CLASS].lanes.iter().take(3).copied().collect();
     assert_eq!(lanes, [1, 17, 18]);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [50]);
-    front.satisfied(&mut cache, &[CLASS]);
+    front.satisfied(&mut cache, &[CLASS], None);
     assert!(!cache.needs_recent(CLASS));
 }
 
@@ -143,6 +143,25 @@ fn slot_that_passes_on_within_a_batch_frees_no_lane() {
     assert!(changes.freed());
     cache.committed(changes.freed_slots());
     assert!(cache.freed(CLASS, 1, terms(&GateChanges::default())).is_empty());
+}
+
+/// A batch that deletes what is not used, or counts again, writes what it has changed before that.
+#[test]
+fn slot_is_free_also_if_the_batch_writes_twice_and_takes_over_what_others_have_counted() {
+    let limits = per_tenant(1);
+    let (mut cache, lanes) = (cache(&limits, 1), [lane(&limits, 1)]);
+    let lane = &lanes[0];
+    let mut changes = ended(lane);
+    assert_eq!(changes.take(), [(lane.gates[0].id, -1)]);
+    assert_eq!(changes.of(lane.gates[0].id), 0, "it is stored");
+    changes.taken_over(lane.gates[0].id, 3);
+    cache.note(&lanes, &full(&lanes), NOW, FoundBy::First);
+    assert_eq!(cache.freed(CLASS, 1, terms(&changes)), [1]);
+    let mut passed_on = changes.clone();
+    passed_on.charge(&lane.gate_ids());
+    assert!(cache.freed(CLASS, 1, terms(&passed_on)).is_empty());
+    cache.committed(changes.freed_slots());
+    assert_eq!(cache.freed(CLASS, 1, terms(&GateChanges::default())), [1]);
 }
 
 #[test]

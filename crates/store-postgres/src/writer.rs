@@ -37,6 +37,7 @@ mod backend;
 mod claim;
 mod classes;
 mod commit;
+mod deal;
 mod depth;
 mod enqueue;
 mod extend;

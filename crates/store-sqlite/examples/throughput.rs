@@ -197,6 +197,7 @@ fn claim() -> Command {
         from: ClaimFrom::Classes([CLASS].into()),
         max: NonZeroU32::MIN.saturating_add(u32::try_from(BATCH - 1).unwrap_or(0)),
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
 }

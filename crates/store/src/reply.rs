@@ -100,7 +100,7 @@ pub struct Claims {
     /// The jobs, best first.
     pub jobs: Vec<Claimed>,
     /// If these are fewer than were asked for, from classes: those that have claimable jobs all
-    /// the same, which another transaction has locked. The others have none.
+    /// the same, which another transaction has locked or the claim avoids. The others have none.
     pub passed_over: Vec<ClassId>,
     /// If these are fewer than were asked for, from classes: those whose claimable jobs all wait
     /// for a limit, as far as the claim looked.
@@ -126,9 +126,16 @@ impl Claims {
         Self { jobs, ..Self::default() }
     }
 
+    /// Notes that a job of a class was left to others.
+    pub fn pass_over(&mut self, class: ClassId) {
+        if !self.passed_over.contains(&class) {
+            self.passed_over.push(class);
+        }
+    }
+
     /// Notes what limits leave of the classes.
     pub fn leave(&mut self, left: Left) {
-        self.passed_over.extend(left.again);
+        left.again.into_iter().for_each(|class| self.pass_over(class));
         self.blocked.extend(left.blocked);
         self.kept.extend(left.kept);
     }

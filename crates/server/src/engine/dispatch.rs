@@ -6,14 +6,14 @@
 //! answers would never get any. Isolated jobs go to a worker that holds nothing, and it gets nothing
 //! beside them. Preferred workers come first
 //! while they have room for all that waits; no job waits for one that is full. A worker that retries
-//! avoid comes last in the same way.
+//! avoid comes last in the same way, and leaves as many of them alone as others take in its place.
 
 mod crews;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use outlast_core::id::WorkerId;
+use outlast_core::id::{JobId, WorkerId};
 use outlast_store::command::ClassId;
 
 use crate::engine::classes::{ClaimOf, Class, Classes};
@@ -35,6 +35,8 @@ pub(crate) struct Planned {
     /// Whether the worker has no free slot for them. Whether a limit applies to them is for the store
     /// to say: another server may have set it a moment ago.
     pub(crate) is_prefetch: bool,
+    /// Retries that it leaves to others.
+    pub(crate) avoids: Vec<JobId>,
     /// Tokens that were taken for it, where handing out is limited.
     pub(crate) tokens: u32,
 }
@@ -154,6 +156,7 @@ fn plan_isolated(sessions: &Sessions, classes: &Classes) -> Vec<Planned> {
                 max: 1,
                 alone: true,
                 is_prefetch: false,
+                avoids: Vec::new(),
                 tokens: 0,
             }));
             !crew.is_empty()

@@ -95,10 +95,10 @@ impl Fits {
 }
 
 /// The retries of a class that avoid a worker.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Avoided {
-    /// How many.
-    pub(crate) jobs: u64,
+    /// The jobs, first due first.
+    pub(crate) jobs: Vec<JobId>,
     /// Whether a worker of another server may take them meanwhile.
     pub(crate) waits: bool,
 }

@@ -124,6 +124,7 @@ async fn jobs_of_a_paused_queue_wake_no_client_and_cost_no_claims() {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     let waiting: Vec<_> = (0..5)
@@ -156,6 +157,7 @@ fn one_of_default() -> Claim {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     }
 }
@@ -309,6 +311,7 @@ async fn a_long_visibility_ends_though_contact_with_the_store_is_younger() {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     assert_eq!(engine.claim_plain(claim, None).await.unwrap().len(), 1);

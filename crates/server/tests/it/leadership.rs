@@ -241,6 +241,7 @@ fn holding(scene: &mut Scene) {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     let new = scene.new_job();
@@ -309,6 +310,7 @@ fn gates_that_stay_wrong_hide_no_others_from_the_audit() {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MAX,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     scene.apply(vec![Command::SetLimit(Box::new(set)), enqueue, Command::Claim(claim)]);

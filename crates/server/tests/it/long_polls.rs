@@ -70,6 +70,7 @@ async fn fetch(engine: &Engine) -> Vec<JobId> {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     let fetching = engine.claim_plain(claim, Some(WAIT));

@@ -4,19 +4,16 @@
 //! other here, and no two take the same job.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
-use outlast_core::limit::GateId;
-use outlast_store::StoreError;
-use outlast_store::apply::claim::{Candidate, may_claim, plain_may_claim, take};
-use outlast_store::apply::limit::Lane;
+use outlast_core::id::JobId;
+use outlast_store::apply::claim::{may_claim, plain_may_claim};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::row::{self, STORED, get, stored_columns, text};
+use crate::row::{get, stored_columns, text};
 use crate::writer::Tx;
 
 /// Takes the best rows. The rows of `ready` are found by their place in the table once they
@@ -190,29 +187,39 @@ const RUN_MAX: i64 = 1_024;
 /// In how many classes a claim looks for jobs behind those that are locked.
 const LOOKS_BEHIND_MAX: usize = 8;
 
-type Outcome = Result<Claims, ClaimRefusal>;
+pub(super) type Outcome = Result<Claims, ClaimRefusal>;
 
 /// A claim of a native worker, and the classes it may take from.
 #[derive(Clone, Copy, Debug)]
-struct Native<'a> {
-    claim: &'a Claim,
+pub(super) struct Native<'a> {
+    pub(super) claim: &'a Claim,
     classes: &'a [ClassId],
 }
 
 /// Claims that follow each other and take from the same classes; where limits may apply, all or none
 /// of them ahead of free slots.
 #[derive(Debug)]
-struct Run<'a> {
+pub(super) struct Run<'a> {
     classes: &'a [ClassId],
     is_prefetch: bool,
     /// Each with its place among the claims of the batch.
-    members: Vec<(usize, Native<'a>)>,
+    pub(super) members: Vec<(usize, Native<'a>)>,
 }
 
 impl Run<'_> {
     /// Returns how many jobs its claims want together.
     fn wants(&self) -> i64 {
         self.members.iter().map(|(_, native)| i64::from(native.claim.max.get())).sum()
+    }
+
+    /// Returns how many jobs are taken for them: as many more as they may avoid.
+    fn takes(&self) -> i64 {
+        let avoided: HashSet<JobId> = self
+            .members
+            .iter()
+            .flat_map(|(_, native)| native.claim.avoids.iter().copied())
+            .collect();
+        self.wants().saturating_add(i64::try_from(avoided.len()).unwrap_or(0))
     }
 }
 
@@ -289,7 +296,7 @@ impl Tx<'_> {
             runs_of(&natives, &outcomes, &limited)
                 .into_iter()
                 .partition(|run| limited.contains(run.classes));
-        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.wants()));
+        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.takes()));
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
         if !looked && natives.iter().any(refused) {
@@ -297,17 +304,7 @@ impl Tx<'_> {
             return Err(Failure::Again(Conflict::Stale, words));
         }
         for (run, rows) in runs.iter().zip(taken) {
-            let mut rows = rows.as_slice();
-            for (nth, native) in &run.members {
-                self.batch.context.command = first + nth;
-                let max = usize::try_from(native.claim.max.get()).unwrap_or(usize::MAX);
-                let (own, others) = rows.split_at(max.min(rows.len()));
-                rows = others;
-                let jobs = self.hold_all(native.claim, own, &HashMap::new()).await?;
-                if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
-                    claims.jobs = jobs;
-                }
-            }
+            self.deal((run, first), (&rows, &HashMap::new()), &mut outcomes).await?;
         }
         self.look_behind(&runs, &mut outcomes).await?;
         for run in &by_limits {
@@ -342,18 +339,12 @@ impl Tx<'_> {
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
         let taken = self.take_by_limits(run.classes, run.wants(), run.is_prefetch).await?;
-        let mut rows = taken.rows.as_slice();
+        self.deal((run, first), (&taken.rows, &taken.lanes), outcomes).await?;
         for (nth, Native { claim, .. }) in &run.members {
-            self.batch.context.command = first + nth;
-            let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-            let (own, others) = rows.split_at(max.min(rows.len()));
-            rows = others;
-            let jobs = self.hold_all(claim, own, &taken.lanes).await?;
-            if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
-                claims.jobs = jobs;
-                if wanted(claim, &claims.jobs) > 0 {
-                    claims.leave(taken.left.clone());
-                }
+            if let Some(Ok(claims)) = outcomes.get_mut(*nth)
+                && wanted(claim, &claims.jobs) > 0
+            {
+                claims.leave(taken.left.clone());
             }
         }
         Ok(())
@@ -418,11 +409,12 @@ impl Tx<'_> {
             let share = usize::try_from(wants(outcomes, *nth, claim)).unwrap_or(usize::MAX);
             let (own, others) = rows.split_at(share.min(rows.len()));
             rows = others;
-            let mut jobs = self.hold_all(claim, own, &HashMap::new()).await?;
+            let own: Vec<&Row> = own.iter().collect();
+            let mut jobs = self.hold_all(claim, &own, &HashMap::new()).await?;
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs.append(&mut jobs);
                 if wanted(claim, &claims.jobs) > 0 {
-                    claims.passed_over.push(*class);
+                    claims.pass_over(*class);
                 }
             }
         }
@@ -471,7 +463,9 @@ impl Tx<'_> {
                     ];
                     let rows = self.query(TAKE_OF_QUEUE, values).await?;
                     self.confirm_no_limits(&rows).await?;
-                    let jobs = self.hold_all(claim, &rows, &HashMap::new()).await?;
+                    let jobs = self
+                        .hold_all(claim, &rows.iter().collect::<Vec<_>>(), &HashMap::new())
+                        .await?;
                     claims.jobs.extend(jobs);
                 }
             }
@@ -507,11 +501,14 @@ impl Tx<'_> {
         if !self.are_limited(classes).await? {
             let statement = self.take_of_classes(classes, wanted);
             let rows = self.query(statement.sql, statement.values).await?;
-            claims.jobs.extend(self.hold_all(claim, &rows, &HashMap::new()).await?);
+            claims.jobs.extend(
+                self.hold_all(claim, &rows.iter().collect::<Vec<_>>(), &HashMap::new()).await?,
+            );
             return Ok(());
         }
         let taken = self.take_by_limits(classes, wanted, claim.is_prefetch).await?;
-        claims.jobs.extend(self.hold_all(claim, &taken.rows, &taken.lanes).await?);
+        let rows: Vec<&Row> = taken.rows.iter().collect();
+        claims.jobs.extend(self.hold_all(claim, &rows, &taken.lanes).await?);
         claims.leave(taken.left);
         Ok(())
     }
@@ -523,77 +520,9 @@ impl Tx<'_> {
         let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
         Statement::new(TAKE_OF_CLASSES, values![ids, self.batch.context.now.0, max])
     }
-
-    async fn hold_all(
-        &mut self,
-        claim: &Claim,
-        rows: &[Row],
-        lanes: &HashMap<i64, Lane>,
-    ) -> Result<Vec<Claimed>, Failure> {
-        if let Some(row) = rows.first() {
-            self.confirm_limits(get(row, STORED + 9)?)?;
-        }
-        // That of each job, and where it is claimable: the same, or its twin for isolated ones.
-        let mut classes = Vec::with_capacity(2 * rows.len());
-        for row in rows {
-            classes.extend([ClassId(get(row, 2)?), ClassId(get(row, STORED)?)]);
-        }
-        self.learn_classes(classes).await?;
-        let mut claimed = Vec::with_capacity(rows.len());
-        for row in rows {
-            let lane = lanes.get(&get(row, 0)?);
-            let gates = lane.map(Lane::gate_ids).unwrap_or_default();
-            claimed.extend(self.hold(row, &claim.claimant, gates)?);
-        }
-        if !claimed.is_empty() {
-            self.seen.in_flight.clear();
-        }
-        Ok(claimed)
-    }
-
-    fn candidate(&self, row: &Row, gates: Vec<GateId>) -> Result<Candidate, StoreError> {
-        let (seq, stored) = row::stored(row, |class| self.cache.classes.key(class).cloned())?;
-        let class = ClassId(get(row, STORED)?);
-        Ok(Candidate {
-            seq,
-            class,
-            rank: get(row, STORED + 1)?,
-            epoch: row::epoch(row, STORED + 2)?,
-            life: row::life(row, STORED + 3)?,
-            spent: row::spent(row, STORED + 4)?,
-            isolated: self.cache.classes.key(class)?.isolated,
-            checkpoint: get(row, STORED + 8)?,
-            stored: Arc::new(stored),
-            gates,
-        })
-    }
-
-    /// Notes that a taken job is held, or returns `None` and puts it back when the rules
-    /// do not give it out.
-    fn hold(
-        &mut self,
-        row: &Row,
-        claimant: &Claimant,
-        gates: Vec<GateId>,
-    ) -> Result<Option<Claimed>, StoreError> {
-        let candidate = self.candidate(row, gates)?;
-        let taken = match take(candidate, claimant, &self.batch.context, &mut self.batch.outbox) {
-            Ok(taken) => taken,
-            Err(candidate) => {
-                let since = row::time(row, STORED + 7)?;
-                self.note_ready(candidate.seq, &candidate.row(since));
-                return Ok(None);
-            }
-        };
-        self.seen.jobs.remove(&taken.claimed.job.id);
-        self.seen.remembered.remove(&taken.claimed.job.id);
-        self.seen.fresh.extend(taken.loaded());
-        self.note_active(&taken.active);
-        Ok(Some(taken.claimed))
-    }
 }
 
 /// Returns how many jobs a claim still wants.
-fn wanted(claim: &Claim, claimed: &[Claimed]) -> i64 {
+pub(super) fn wanted(claim: &Claim, claimed: &[Claimed]) -> i64 {
     i64::from(claim.max.get()) - i64::try_from(claimed.len()).unwrap_or(i64::MAX)
 }

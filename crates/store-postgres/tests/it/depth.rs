@@ -92,6 +92,7 @@ async fn consume(server: &Server, stop: &AtomicBool) -> usize {
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: 7.try_into().unwrap(),
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         };
         let Reply::Claimed(Ok(claims)) = server.one(Command::Claim(claim)).await else {

@@ -213,6 +213,7 @@ impl Server {
             from,
             max: NonZeroU32::new(max).unwrap(),
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         })
     }

@@ -140,6 +140,7 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: NonZeroU32::new(2).unwrap(),
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         };
         let claimed = server.one(Command::Claim(claim)).await;
@@ -243,6 +244,7 @@ async fn claim_one(server: &Server, worker: outlast_core::id::WorkerId) -> Comma
         from,
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
 }
@@ -307,6 +309,7 @@ fn claim_takes_what_is_behind_locked_jobs_and_names_the_classes_in_which_it_met_
                 from,
                 max: NonZeroU32::new(5).unwrap(),
                 is_prefetch: false,
+                avoids: Vec::new(),
                 asked: AskedByQueues::default(),
             })
         };
@@ -361,6 +364,7 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
                 from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
                 max: NonZeroU32::new(max).unwrap(),
                 is_prefetch: false,
+                avoids: Vec::new(),
                 asked: AskedByQueues::default(),
             };
             match server.one(Command::Claim(claim)).await {

@@ -32,6 +32,7 @@ fn fetch(max: u32) -> Command {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::new(max).unwrap(),
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
 }

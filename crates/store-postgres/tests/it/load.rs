@@ -218,6 +218,7 @@ impl Player {
                 from,
                 max,
                 is_prefetch: false,
+                avoids: Vec::new(),
                 asked: AskedByQueues::default(),
             })];
         }
@@ -229,6 +230,7 @@ impl Player {
             from,
             max,
             is_prefetch: self.dice.below(4) == 0,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         })]
     }

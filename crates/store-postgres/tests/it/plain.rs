@@ -22,6 +22,7 @@ async fn holder(server: &Server, n: u32) -> WorkerId {
         from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     match server.one(Command::Claim(claim)).await {

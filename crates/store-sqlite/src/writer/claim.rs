@@ -26,6 +26,17 @@ pub(super) const HEADS_OF_LANE: &str =
      from ready indexed by ready_lane where class = ?1 and lane = ?2 and lane <> 0
      order by class, lane, rank, seq limit ?3";
 
+/// What became of a claimable job.
+#[derive(Debug)]
+pub(super) enum Took {
+    /// The claim has it.
+    Job(Claimed),
+    /// The claim leaves it to others.
+    Avoided,
+    /// It has expired, or is not what it looked like.
+    Nothing,
+}
+
 /// A row of `ready`.
 #[derive(Debug)]
 pub(super) struct HeadRow {
@@ -107,15 +118,22 @@ impl Tx<'_> {
             }
             return Ok(());
         }
-        let claimed = &mut claims.jobs;
+        let mut avoided = Vec::new();
         let mut after: Option<(i64, i64)> = None;
-        while claimed.len() < max {
-            let wanted = max - claimed.len();
+        while claims.jobs.len() < max {
+            let wanted = max - claims.jobs.len();
             let candidates = self.candidates(classes, wanted, after)?;
-            let Some(last) = candidates.last() else { return Ok(()) };
+            let Some(last) = candidates.last() else {
+                avoided.into_iter().for_each(|class| claims.pass_over(class));
+                return Ok(());
+            };
             after = Some((last.rank, last.seq));
             for head in candidates {
-                claimed.extend(self.take(&head, &claim.claimant, None)?);
+                match self.take(&head, claim, None)? {
+                    Took::Job(job) => claims.jobs.push(job),
+                    Took::Avoided => avoided.push(head.class),
+                    Took::Nothing => {}
+                }
             }
         }
         Ok(())
@@ -212,18 +230,18 @@ impl Tx<'_> {
         Ok(self.expired.get_or_init(|| expired))
     }
 
-    /// Takes one job, or returns `None` when it has expired. One that has other keys than its lane
-    /// is left, too: it only looks as if it were of the lane, and passes other gates.
+    /// Takes one job, unless it has expired or the claim avoids it. One that has other keys than its
+    /// lane is left, too: it only looks as if it were of the lane, and passes other gates.
     pub(super) fn take(
         &mut self,
         head: &HeadRow,
-        claimant: &Claimant,
+        claim: &Claim,
         lane: Option<&Lane>,
-    ) -> Result<Option<Claimed>, StoreError> {
+    ) -> Result<Took, StoreError> {
         let stored = self.stored_by_seq(head.seq)?;
         if let Some(lane) = lane.filter(|it| it.number.is_some() && stored.keys != *it.keys) {
             self.cache.lane_cache.forget(lane);
-            return Ok(None);
+            return Ok(Took::Nothing);
         }
         let candidate = Candidate {
             seq: head.seq,
@@ -238,8 +256,10 @@ impl Tx<'_> {
             gates: lane.map(Lane::gate_ids).unwrap_or_default(),
         };
         let bench = self.batch.context;
-        let Ok(taken) = take(candidate, claimant, &bench, &mut self.batch.outbox) else {
-            return Ok(None);
+        let taken = match take(candidate, claim, &bench, &mut self.batch.outbox) {
+            Ok(taken) => taken,
+            Err(left) if claim.avoids(left.stored.id) => return Ok(Took::Avoided),
+            Err(_expired) => return Ok(Took::Nothing),
         };
         let gone = self.execute(
             "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
@@ -250,7 +270,7 @@ impl Tx<'_> {
             return Err(StoreError::Corrupt(format!("job {id} left while claimed")));
         }
         self.insert_active(&taken.active)?;
-        Ok(Some(taken.claimed))
+        Ok(Took::Job(taken.claimed))
     }
 
     fn insert_active(&self, row: &ActiveRow) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use crate::read;
 use crate::read::limit::record_of;
 use crate::row::{failed, int};
 use crate::writer::Tx;
-use crate::writer::claim::HeadRow;
+use crate::writer::claim::{HeadRow, Took};
 
 /// The lanes of a stretch, each found by one step in the index.
 const LANES: &str = "with recursive l(lane) as (
@@ -142,9 +142,15 @@ impl Tx<'_> {
         for head in &chosen.heads {
             let row = rows.get(&head.seq);
             let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
-            let Some(claimed) = self.take(row, &claim.claimant, Some(lane))? else {
-                skipped.push(head.seq);
-                continue;
+            let claimed = match self.take(row, claim, Some(lane))? {
+                Took::Job(claimed) => claimed,
+                took @ (Took::Avoided | Took::Nothing) => {
+                    if matches!(took, Took::Avoided) {
+                        claims.pass_over(lane.class);
+                    }
+                    skipped.push(head.seq);
+                    continue;
+                }
             };
             gates.started(lane, now);
             self.cache.shares.claimed(lane, (head.rank, head.seq), now);

@@ -211,6 +211,7 @@ fn expired_jobs_before_those_of_a_claim_are_read_once() {
             from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
             max: NonZeroU32::new(1).unwrap(),
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         });
         let applied = apply(&mut owned, &mut cache, &batch_of(2, vec![claim]), Timestamp(20));

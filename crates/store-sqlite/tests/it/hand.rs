@@ -73,6 +73,7 @@ pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {
         from: ClaimFrom::Classes([ClassId(1)].into()),
         max,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
 }

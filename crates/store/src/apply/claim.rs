@@ -14,7 +14,7 @@ use outlast_core::worker::liveness::Standing;
 use super::Outbox;
 use super::loaded::{ActiveAttempt, KnownWorker, Loaded, Location};
 use super::step::{Counters, ReadyRow};
-use crate::command::{Claimant, ClassId, Payload};
+use crate::command::{Claim, Claimant, ClassId, Payload};
 use crate::record::StoredJob;
 use crate::reply::{ClaimRefusal, Claimed};
 use crate::rules::{Context, Facts, events_of};
@@ -125,13 +125,18 @@ pub struct ActiveRow {
     pub gates: Vec<GateId>,
 }
 
-/// Gives a job to a claimant; `Err` gives the candidate back when the rules do not give it out.
+/// Gives a job to a claimant; `Err` gives the candidate back when the claim avoids it, or the rules do
+/// not give it out.
 pub fn take(
     candidate: Candidate,
-    claimant: &Claimant,
+    claim: &Claim,
     context: &Context,
     outbox: &mut Outbox,
 ) -> Result<Taken, Candidate> {
+    let claimant = &claim.claimant;
+    if claim.avoids(candidate.stored.id) {
+        return Err(candidate);
+    }
     let (worker, starts) = match claimant {
         Claimant::Native { worker, .. } => (Some(*worker), false),
         Claimant::Plain { .. } => (None, true),

@@ -97,6 +97,7 @@ fn lane_of_very_many_gets_the_slot_that_its_own_job_has_left<H: Harness>(world: 
             from: crowd.from.clone(),
             max: NonZeroU32::new(10).unwrap(),
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         });
         let end = crowd.end(&tenant);

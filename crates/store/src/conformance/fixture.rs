@@ -146,6 +146,7 @@ impl<'a> Server<'a> {
             from,
             max: NonZeroU32::MIN,
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         };
         match self.one(Command::Claim(claim)).await {

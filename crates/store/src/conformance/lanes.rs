@@ -37,6 +37,7 @@ impl<H: Harness> World<'_, H> {
             from,
             max,
             is_prefetch: true,
+            avoids: Vec::new(),
             asked: AskedByQueues::default(),
         };
         match self.one(Command::Claim(claim)) {

@@ -36,7 +36,61 @@ cases![
     gates_that_are_not_in_use_are_forgotten_and_others_are_not,
     gate_of_a_claim_of_the_same_batch_is_in_use,
     prune_says_that_there_are_more_gates_to_forget,
+    claim_leaves_the_jobs_that_it_avoids_to_others,
 ];
+
+/// Workers that avoid what they have failed take what others have, with limits and without, and no
+/// slot is lost for it.
+fn claim_leaves_the_jobs_that_it_avoids_to_others<H: Harness>(world: &mut World<'_, H>) {
+    for limits in
+        [vec![], vec![limit("all", Scope::Queue("default".into()), 4)], vec![per_tenant(4)]]
+    {
+        let is_limited = !limits.is_empty();
+        for limit in limits {
+            world.limit(limit);
+        }
+        let (one, other) = (world.worker(), world.worker());
+        let jobs: Vec<JobId> = (0..4).map(|_| world.of_tenant("a")).collect();
+        let claim = |world: &World<'_, H>, hand: Hand, max: u32, avoids: &[JobId]| {
+            Command::Claim(Claim {
+                claimant: hand.claimant(),
+                from: world.all_classes(),
+                max: max.try_into().unwrap(),
+                is_prefetch: false,
+                avoids: avoids.to_vec(),
+                asked: AskedByQueues::default(),
+            })
+        };
+        // It takes none of these, alone and beside another.
+        let none = claim(world, one, 4, &jobs);
+        let beside = [claim(world, one, 4, &jobs[..3]), claim(world, other, 2, &jobs[3..])];
+        let replies = world.apply(vec![none]).replies;
+        let [Reply::Claimed(Ok(none))] = &replies[..] else { panic!("{replies:?}") };
+        assert_eq!((none.jobs.len(), none.passed_over.len()), (0, 1), "{none:?}");
+        let replies = world.apply(beside.into()).replies;
+        let mut held = Vec::new();
+        for (reply, (hand, avoids)) in replies.iter().zip([(one, &jobs[..3]), (other, &jobs[3..])])
+        {
+            let Reply::Claimed(Ok(claims)) = reply else { panic!("{replies:?}") };
+            assert!(claims.jobs.iter().all(|it| !avoids.contains(&it.job.id)), "{claims:?}");
+            held.extend(claims.jobs.iter().map(|it| (hand, it.clone())));
+        }
+        if !is_limited {
+            assert_eq!(held.iter().filter(|(hand, _)| *hand == one).count(), 1);
+            assert_eq!(held.len(), 3);
+        }
+        // What is left is there for others, and all slots are.
+        let rest = world.claim(other, 4);
+        held.extend(rest.into_iter().map(|it| (other, it)));
+        let mut ids: Vec<JobId> = held.iter().map(|(_, it)| it.job.id).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, jobs);
+        world.check_gates();
+        for (hand, it) in held {
+            world.finish(&it, hand, ReportedOutcome::Completed).unwrap();
+        }
+    }
+}
 
 /// A prune once deleted a gate that was made a moment before in its own batch.
 fn gate_of_a_claim_of_the_same_batch_is_in_use<H: Harness>(world: &mut World<'_, H>) {
@@ -49,6 +103,7 @@ fn gate_of_a_claim_of_the_same_batch_is_in_use<H: Harness>(world: &mut World<'_,
         from,
         max: std::num::NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     let (leadership, now) = (world.retention(), world.now());
@@ -285,6 +340,7 @@ fn attempt_that_starts_in_the_batch_that_ends_another_takes_its_slot<H: Harness>
         from: ClaimFrom::Classes(classes),
         max: std::num::NonZeroU32::new(5).unwrap(),
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     });
     let finish = crate::conformance::world::finish(

@@ -208,7 +208,7 @@ fn claim_of_the_batch_that_changes_settings_takes_nothing<H: Harness>(world: &mu
     let id = world.add_plain();
     let claim = |world: &World<'_, H>, asked| {
         let (claimant, from, max) = (hand.claimant(), world.all_classes(), NonZeroU32::MIN);
-        Command::Claim(Claim { claimant, from, max, is_prefetch: false, asked })
+        Command::Claim(Claim { claimant, from, max, is_prefetch: false, avoids: Vec::new(), asked })
     };
     let set = |requires: &str| {
         let (queue, by, change) = ("default".into(), "operator".into(), ask(requires, ""));

@@ -161,6 +161,7 @@ fn claim_after_a_lapse_in_the_same_batch_is_refused<H: Harness>(world: &mut Worl
                 from: ClaimFrom::Classes([class].into()),
                 max: std::num::NonZeroU32::MIN,
                 is_prefetch: false,
+                avoids: Vec::new(),
                 asked: AskedByQueues::default(),
             }),
         ])

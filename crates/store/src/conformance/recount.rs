@@ -154,6 +154,7 @@ fn what_the_batch_itself_claims_and_ends_counts<H: Harness>(world: &mut World<'_
         from: world.all_classes(),
         max: NonZeroU32::MIN,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     });
     let replies = world.apply(vec![claim, recount.clone()]).replies;

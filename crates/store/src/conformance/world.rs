@@ -260,6 +260,7 @@ impl<'h, H: Harness> World<'h, H> {
             from,
             max,
             is_prefetch: false,
+            avoids: Vec::new(),
             asked: self.asked,
         })) {
             Reply::Claimed(taken) => taken,

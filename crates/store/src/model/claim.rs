@@ -33,6 +33,7 @@ impl Tx<'_> {
         let mut claims = Claims::default();
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
         let mut kept: BTreeSet<ClassId> = BTreeSet::new();
+        let mut left_to_others: BTreeSet<ClassId> = BTreeSet::new();
         for group in self.candidates(&claim.from, &limits) {
             let (lanes, heads) = self.lanes(&limits, &group);
             let now = self.now();
@@ -53,6 +54,10 @@ impl Tx<'_> {
                         *known = until.into_iter().chain(*known).min();
                         return false;
                     }
+                    if self.is_avoided(head.seq, claim) {
+                        left_to_others.insert(lane.class);
+                        return true;
+                    }
                     // An expired job is refused by the rules, and left to the sweep.
                     if let Some(claimed) = self.take(head.seq.unsigned_abs(), &taker, &lane.gates) {
                         self.tables.shares.claimed(lane, (head.rank, head.seq), now);
@@ -71,7 +76,14 @@ impl Tx<'_> {
         let blocked = waiting.into_iter().filter(|(class, _)| !kept.contains(class));
         claims.blocked = blocked.map(|(class, until)| Blocked { class, until }).collect();
         claims.kept = kept.into_iter().collect();
+        claims.passed_over = left_to_others.into_iter().collect();
         Ok(claims)
+    }
+
+    /// Whether a claim leaves a job to others.
+    pub(super) fn is_avoided(&self, seq: i64, claim: &Claim) -> bool {
+        let row = self.tables.rows.get(&seq.unsigned_abs());
+        row.is_some_and(|row| claim.avoids(row.stored.id))
     }
 
     /// Decides who takes, if it may.

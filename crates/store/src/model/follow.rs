@@ -113,6 +113,9 @@ impl Tx<'_> {
         claim: &Claim,
     ) -> Result<Claimed, String> {
         let (id, now) = (taken.job.id, self.now());
+        if claim.avoids(id) {
+            return Err(format!("{id} is avoided"));
+        }
         group.heads.retain(|head| !self.has_expired(head));
         let place = group.heads.iter().position(|head| self.is_of(head, taken));
         let head = place.map(|place| group.heads.remove(place));
@@ -123,6 +126,9 @@ impl Tx<'_> {
         let told_apart = self.tables.classes.get(&lane.class);
         let told_apart = told_apart.is_some_and(|key| limits.need_lanes(key));
         let is_before = |other: &&Head| {
+            if self.is_avoided(other.seq, claim) {
+                return false;
+            }
             let same_class = group.lanes.get(other.lane).is_some_and(|it| it.class == lane.class);
             !group.is_limited || other.lane == head.lane || (same_class && !told_apart)
         };

@@ -38,6 +38,21 @@ fn each_attempt_of_a_failing_job_is_on_another_worker_than_the_one_before() {
     scene.judge();
 }
 
+/// Each worker has failed some of the jobs that are due together: it gets those of the other.
+#[test]
+fn retries_of_many_jobs_at_a_time_go_to_other_workers() {
+    for options in [ServerOptions::default(), ServerOptions::default().postgres()] {
+        let scene = Scene::with(options);
+        let _one = scene.worker_with(&WorkerOptions::named("one").concurrency(20));
+        let _other = scene.worker_with(&WorkerOptions::named("other").concurrency(20));
+        let jobs: Vec<String> = (0..10).map(|_| scene.run(failing(2))).collect();
+        for job in &jobs {
+            assert_alternates(&scene, job);
+        }
+        scene.judge();
+    }
+}
+
 #[test]
 fn a_retry_goes_to_a_worker_of_another_server() {
     let scene = Scene::with(ServerOptions::default().postgres());

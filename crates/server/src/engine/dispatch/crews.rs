@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use outlast_core::id::WorkerId;
+use outlast_core::id::{JobId, WorkerId};
 use outlast_store::command::ClassId;
 
 use super::{Given, Planned, Room};
@@ -35,6 +35,10 @@ pub(super) type Left = HashMap<ClassId, u64>;
 /// How well a worker suits the jobs of a class: whether no retry avoids it, and how much it has of
 /// what they prefer.
 type Score = (bool, Merit);
+
+/// When a member has its turn: those that retries avoid come last, then those that the jobs prefer
+/// come first, then the least loaded.
+type Preference = (bool, Reverse<Merit>, u64, WorkerId);
 
 /// A session with room.
 struct Member<'a> {
@@ -143,6 +147,7 @@ impl<'a> FreeCrews<'a> {
                 *pot -= u64::from(gets);
             }
         }
+        self.exchange(&order, left);
         for crew in &self.crews {
             crew.spend(left);
         }
@@ -159,10 +164,68 @@ impl<'a> FreeCrews<'a> {
                 max: member.gets,
                 alone: false,
                 is_prefetch: self.fills == Room::Ahead,
+                avoids: self.avoids(nth, member.session),
                 tokens: 0,
             })
         });
         planned.collect()
+    }
+
+    /// Lets claims take what other workers leave to them, beyond their share: which jobs of a class
+    /// are claimable is known to the store alone, so some of these claims may come back short.
+    fn exchange(&mut self, order: &[(Preference, usize, usize)], left: &Left) {
+        if self.fills == Room::Ahead {
+            return;
+        }
+        let mut avoided: HashMap<ClassId, u64> = HashMap::new();
+        for session in self.crews.iter().flat_map(|crew| &crew.members).map(|it| it.session) {
+            for (id, it) in &session.restrictions.avoided {
+                *avoided.entry(*id).or_default() += count(it.jobs.len());
+            }
+        }
+        if avoided.is_empty() {
+            return;
+        }
+        let mut given = vec![0_u64; self.crews.len()];
+        for (_, nth, place) in order {
+            let (Some(crew), Some(given)) = (self.crews.get_mut(*nth), given.get_mut(*nth)) else {
+                continue;
+            };
+            let most = crew.most;
+            let Some(member) = crew.members.get_mut(*place) else { continue };
+            let own = &member.session.restrictions.avoided;
+            let of_others = crew.classes.iter().map(|(id, ..)| {
+                let all = avoided.get(id).copied().unwrap_or(0);
+                let own = own.get(id).map_or(0, |it| count(it.jobs.len()));
+                all.saturating_sub(own).min(left.get(id).copied().unwrap_or(0))
+            });
+            let more = of_others.sum::<u64>().saturating_sub(*given).min(crew.left);
+            let room = member.room.min(most).saturating_sub(member.gets);
+            let more = room.min(u32::try_from(more).unwrap_or(u32::MAX));
+            member.gets += more;
+            *given += u64::from(more);
+            crew.left -= u64::from(more);
+        }
+    }
+
+    /// Returns which retries a session leaves to others: of each class, as many as these take of its
+    /// jobs, and all while workers of other servers have their chance.
+    fn avoids(&self, of: usize, session: &Session) -> Vec<JobId> {
+        let mut avoids = Vec::new();
+        for (id, it) in &session.restrictions.avoided {
+            let others = self.crews.iter().enumerate().filter(|(nth, _)| *nth != of);
+            let takers = others.filter_map(|(_, crew)| Some((crew.takes(*id)?, crew)));
+            let (mut taken, mut ready) = (0_u64, 0_u64);
+            for (class, crew) in takers {
+                taken += crew.members.iter().map(|member| u64::from(member.gets)).sum::<u64>();
+                ready = class.ready.wanted();
+            }
+            // Some of them may not be claimable yet, or not any more.
+            let is_enough = it.waits || (taken > 0 && taken >= ready.min(count(it.jobs.len())));
+            let most = if is_enough { u64::MAX } else { taken };
+            avoids.extend(it.jobs.iter().take(usize::try_from(most).unwrap_or(usize::MAX)));
+        }
+        avoids
     }
 
     /// Finds what is left for each crew, and how much of it is one member's share. Returns what is
@@ -170,7 +233,7 @@ impl<'a> FreeCrews<'a> {
     fn pour(&mut self, left: &mut Left) -> Vec<u64> {
         let mut takers: HashMap<ClassId, u64> = HashMap::new();
         for crew in &self.crews {
-            let members = u64::try_from(crew.members.len()).unwrap_or(u64::MAX);
+            let members = count(crew.members.len());
             for (id, class, _) in &crew.classes {
                 left.entry(*id).or_insert_with(|| class.ready.wanted());
                 *takers.entry(*id).or_default() += members;
@@ -268,7 +331,7 @@ impl<'a> FreeCrew<'a> {
         let Some(session) = self.members.first().map(|member| member.session) else { return };
         self.classes.retain(|(id, class, _)| {
             let avoided = session.restrictions.avoided.get(id);
-            !avoided.is_some_and(|it| it.waits && class.ready.may_be(it.jobs))
+            !avoided.is_some_and(|it| it.waits && class.ready.may_be(count(it.jobs.len())))
         });
         self.most = CLAIM_MAX;
         if fills == Room::Ahead {
@@ -278,6 +341,11 @@ impl<'a> FreeCrew<'a> {
         self.classes.sort_unstable_by_key(|(id, ..)| *id);
         self.suits = self.classes.iter().map(|(_, _, (_, merit))| *merit).max().unwrap_or_default();
         self.is_avoided = self.classes.iter().any(|(_, _, (is_free, _))| !is_free);
+    }
+
+    /// Returns a class if the members take jobs of it.
+    fn takes(&self, id: ClassId) -> Option<&'a Class> {
+        self.classes.iter().find(|(of, ..)| *of == id).map(|(_, class, _)| *class)
     }
 
     /// Takes what the members get from what is left of the classes.
@@ -293,6 +361,10 @@ impl<'a> FreeCrew<'a> {
             }
         }
     }
+}
+
+fn count(of: usize) -> u64 {
+    u64::try_from(of).unwrap_or(u64::MAX)
 }
 
 /// Leaves out crews that suit a class less than others which have room for all of its jobs. Only of

@@ -366,7 +366,13 @@ fn what_a_queue_asks_is_asked_of_the_workers_of_all_its_jobs() {
     check(placed(asking("default", "", "zone, zone=a"), &[("", "!zone", 1)]), &[(1, 1)]);
 }
 
-fn avoided(mut session: Session, jobs: u64, waits: bool) -> Session {
+/// A session that the first so many jobs avoid, in the order of their numbers.
+fn avoided(session: Session, jobs: u128, waits: bool) -> Session {
+    avoided_by(session, (1..=jobs).collect(), waits)
+}
+
+fn avoided_by(mut session: Session, jobs: Vec<u128>, waits: bool) -> Session {
+    let jobs = jobs.into_iter().map(|n| JobId(Uuid::from_u128(n))).collect();
     session.restrictions.avoided.insert(ClassId(1), Avoided { jobs, waits });
     session
 }
@@ -384,10 +390,43 @@ fn a_retry_avoids_a_worker_while_another_has_room_and_no_other_job_waits_for_tha
     check(both, 4, &[(2, 1), (1, 3)]);
     // Both are avoided.
     let both = vec![avoided(session(1, 4, 0), 1, false), avoided(session(2, 4, 1), 1, false)];
-    check(both, 2, &[(1, 1), (2, 1)]);
+    check(both, 2, &[(1, 2), (2, 2)]);
     // Workers of other servers get a moment, for the retries only.
     check(vec![avoided(session(1, 4, 0), 2, true)], 2, &[]);
     check(vec![avoided(session(1, 4, 0), 2, true)], 3, &[(1, 3)]);
+}
+
+#[test]
+fn a_claim_leaves_retries_to_others_that_take_jobs_in_their_place() {
+    let check = |sessions: Vec<Session>, ready: u64, expected: &[(u128, u32, Vec<u128>)]| {
+        let (sessions, classes) = known(sessions, "default", false, ready);
+        let planned: Vec<_> = plan(&sessions, &classes)
+            .into_iter()
+            .map(|it| {
+                let avoids = it.avoids.iter().map(|job| job.0.as_u128()).collect();
+                (it.worker.0.as_u128(), it.max, avoids)
+            })
+            .collect();
+        assert_eq!(planned, expected);
+    };
+    // Each takes what the other has failed.
+    let both = vec![
+        avoided_by(session(1, 4, 0), vec![1, 2], false),
+        avoided_by(session(2, 4, 0), vec![3, 4], false),
+    ];
+    check(both, 4, &[(1, 4, vec![1, 2]), (2, 4, vec![3, 4])]);
+    // Which of all that are due soon is the one that is claimable, only the store knows.
+    let both = vec![
+        avoided_by(session(1, 4, 0), vec![1, 2], false),
+        avoided_by(session(2, 4, 0), vec![3, 4], false),
+    ];
+    check(both, 1, &[(1, 1, vec![1, 2]), (2, 1, vec![3, 4])]);
+    // What the other has no room for, the worker takes itself.
+    let full = vec![avoided(session(1, 4, 0), 3, false), session(2, 4, 2)];
+    check(full, 3, &[(2, 2, vec![]), (1, 1, vec![1, 2])]);
+    check(vec![avoided(session(1, 4, 0), 3, false)], 3, &[(1, 3, vec![])]);
+    // While workers of other servers have their chance, it takes none of them.
+    check(vec![avoided(session(1, 4, 0), 2, true)], 3, &[(1, 3, vec![1, 2])]);
 }
 
 const SHARED: ClassId = ClassId(1_000_000);

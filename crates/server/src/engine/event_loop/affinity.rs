@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! attempt failed ─▶ remembered until it is due ─▶ its class is claimable: for at most 1 s, the
-//! worker gets jobs of the class only if no other worker has room for all that wait
+//! worker gets jobs of the class only if no other worker has room for all that wait, and then not
+//! this one while others take some of them
 //! ```
 //!
 //! Only the server that the worker is attached to could give it the job again, so only that one
@@ -114,7 +115,7 @@ impl Affinity {
                     if is_new && others {
                         again = again.max(Some(begun.after(ELSEWHERE_MAX)));
                     }
-                    at.avoid(retry, others && retry.waits && since < ELSEWHERE_MAX);
+                    at.avoid((*job, retry), others && retry.waits && since < ELSEWHERE_MAX);
                     self.marked.push(retry.worker);
                 }
             }
@@ -141,10 +142,10 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// Avoids the worker of a retry; `waits` if another server's may take it meanwhile.
-    fn avoid(&mut self, retry: &Retry, waits: bool) {
+    fn avoid(&mut self, (job, retry): (JobId, &Retry), waits: bool) {
         if let Some(session) = self.sessions.get_mut(retry.worker) {
             let avoided = session.restrictions.avoided.entry(retry.class).or_default();
-            avoided.jobs += 1;
+            avoided.jobs.push(job);
             avoided.waits |= waits;
         }
     }

@@ -70,15 +70,17 @@ impl EventLoop {
             return Vec::new();
         }
         let mut claims = Vec::new();
-        for planned in self.plan() {
+        for mut planned in self.plan() {
             let Some(max) = NonZeroU32::new(planned.max) else { continue };
             let (worker, session) = (planned.worker, planned.session);
             planned.begin(&mut self.sessions);
+            let avoids = std::mem::take(&mut planned.avoids);
             let command = Command::Claim(Claim {
                 claimant: Claimant::Native { worker, session },
                 from: ClaimFrom::Classes(Arc::clone(&planned.classes)),
                 max,
                 is_prefetch: planned.is_prefetch,
+                avoids,
                 asked: self.planning.classes.asked(),
             });
             claims.push(Op { command, reply_to: ReplyTo::Session(planned) });

@@ -38,6 +38,7 @@ pub(super) async fn fetch(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         from: ClaimFrom::Queues { queues: fetch.queues, tenant },
         max: NonZeroU32::new(fetch.count).unwrap_or(NonZeroU32::MIN),
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     };
     let wait = fetch.wait.filter(|wait| *wait > Span::ZERO);

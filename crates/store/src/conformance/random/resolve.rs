@@ -358,7 +358,14 @@ impl<H: Harness> View<'_, H> {
         let from = ClaimFrom::Classes(wanted.collect());
         let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
         let is_prefetch = sort == ClaimSort::Prefetch;
-        Command::Claim(Claim { claimant, from, max, is_prefetch, asked: self.asked() })
+        Command::Claim(Claim {
+            claimant,
+            from,
+            max,
+            is_prefetch,
+            avoids: Vec::new(),
+            asked: self.asked(),
+        })
     }
 
     /// What queues ask of workers now.
@@ -443,6 +450,7 @@ fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
         from,
         max,
         is_prefetch: false,
+        avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
 }

@@ -1,0 +1,170 @@
+//! Who of several claims gets which of the rows that were taken for all of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use outlast_core::limit::GateId;
+use outlast_store::StoreError;
+use outlast_store::apply::claim::{Candidate, take};
+use outlast_store::apply::limit::Lane;
+use outlast_store::command::{Claim, ClassId};
+use outlast_store::reply::Claimed;
+use tokio_postgres::Row;
+
+use super::claim::{Native, Outcome, Run, wanted};
+use crate::failure::Failure;
+use crate::row::{self, STORED, get};
+use crate::writer::Tx;
+
+/// The rows of each claim, and those that are left.
+struct Dealt<'r> {
+    shares: Vec<Vec<&'r Row>>,
+    left: Vec<&'r Row>,
+}
+
+/// Gives each row to the first claim that has not enough and does not avoid it.
+fn dealt<'r>(run: &Run<'_>, rows: &'r [Row]) -> Result<Dealt<'r>, StoreError> {
+    let max = |claim: &Claim| usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
+    let mut shares = vec![Vec::new(); run.members.len()];
+    let mut left = Vec::new();
+    let mut full = 0;
+    for row in rows {
+        let job = row::job_id(row, 1)?;
+        let mut open = run.members.iter().zip(&mut shares).skip(full);
+        let taker = open.find(|((_, native), share)| {
+            share.len() < max(native.claim) && !native.claim.avoids(job)
+        });
+        match taker {
+            Some((_, share)) => share.push(row),
+            None => left.push(row),
+        }
+        let is_full =
+            |(_, native): &(usize, Native<'_>), share: &Vec<&Row>| share.len() >= max(native.claim);
+        while let Some((member, share)) = run.members.get(full).zip(shares.get(full))
+            && is_full(member, share)
+        {
+            full += 1;
+        }
+    }
+    Ok(Dealt { shares, left })
+}
+
+impl Tx<'_> {
+    /// Gives each claim of a run, which begin at this place of the batch, its share of the rows.
+    /// Puts back what nobody takes.
+    pub(super) async fn deal(
+        &mut self,
+        (run, first): (&Run<'_>, usize),
+        (rows, lanes): (&[Row], &HashMap<i64, Lane>),
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Failure> {
+        let Dealt { shares, left } = dealt(run, rows)?;
+        for ((nth, native), own) in run.members.iter().zip(&shares) {
+            self.batch.context.command = first + nth;
+            let jobs = self.hold_all(native.claim, own, lanes).await?;
+            if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
+                claims.jobs = jobs;
+            }
+        }
+        if left.is_empty() {
+            return Ok(());
+        }
+        self.learn(&left).await?;
+        for row in left {
+            let class = ClassId(get(row, STORED)?);
+            self.put_back(row)?;
+            for (nth, native) in &run.members {
+                if let Some(Ok(claims)) = outcomes.get_mut(*nth)
+                    && wanted(native.claim, &claims.jobs) > 0
+                {
+                    claims.pass_over(class);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a claim holds the jobs of these rows.
+    pub(super) async fn hold_all(
+        &mut self,
+        claim: &Claim,
+        rows: &[&Row],
+        lanes: &HashMap<i64, Lane>,
+    ) -> Result<Vec<Claimed>, Failure> {
+        self.learn(rows).await?;
+        let mut claimed = Vec::with_capacity(rows.len());
+        for row in rows {
+            let lane = lanes.get(&get(row, 0)?);
+            let gates = lane.map(Lane::gate_ids).unwrap_or_default();
+            claimed.extend(self.hold(row, claim, gates)?);
+        }
+        if !claimed.is_empty() {
+            self.seen.in_flight.clear();
+        }
+        Ok(claimed)
+    }
+
+    /// Learns what must be known of rows that were taken.
+    async fn learn(&mut self, rows: &[&Row]) -> Result<(), Failure> {
+        if let Some(row) = rows.first() {
+            self.confirm_limits(get(row, STORED + 9)?)?;
+        }
+        // That of each job, and where it is claimable: the same, or its twin for isolated ones.
+        let mut classes = Vec::with_capacity(2 * rows.len());
+        for row in rows {
+            classes.extend([ClassId(get(row, 2)?), ClassId(get(row, STORED)?)]);
+        }
+        self.learn_classes(classes).await
+    }
+
+    fn candidate(&self, row: &Row, gates: Vec<GateId>) -> Result<Candidate, StoreError> {
+        let (seq, stored) = row::stored(row, |class| self.cache.classes.key(class).cloned())?;
+        let class = ClassId(get(row, STORED)?);
+        Ok(Candidate {
+            seq,
+            class,
+            rank: get(row, STORED + 1)?,
+            epoch: row::epoch(row, STORED + 2)?,
+            life: row::life(row, STORED + 3)?,
+            spent: row::spent(row, STORED + 4)?,
+            isolated: self.cache.classes.key(class)?.isolated,
+            checkpoint: get(row, STORED + 8)?,
+            stored: Arc::new(stored),
+            gates,
+        })
+    }
+
+    /// Notes that a taken job is held, or returns `None` and puts it back when the rules
+    /// do not give it out.
+    fn hold(
+        &mut self,
+        row: &Row,
+        claim: &Claim,
+        gates: Vec<GateId>,
+    ) -> Result<Option<Claimed>, StoreError> {
+        let candidate = self.candidate(row, gates)?;
+        let taken = match take(candidate, claim, &self.batch.context, &mut self.batch.outbox) {
+            Ok(taken) => taken,
+            Err(candidate) => {
+                self.leave(row, &candidate)?;
+                return Ok(None);
+            }
+        };
+        self.seen.jobs.remove(&taken.claimed.job.id);
+        self.seen.remembered.remove(&taken.claimed.job.id);
+        self.seen.fresh.extend(taken.loaded());
+        self.note_active(&taken.active);
+        Ok(Some(taken.claimed))
+    }
+
+    fn put_back(&mut self, row: &Row) -> Result<(), StoreError> {
+        let candidate = self.candidate(row, Vec::new())?;
+        self.leave(row, &candidate)
+    }
+
+    fn leave(&mut self, row: &Row, candidate: &Candidate) -> Result<(), StoreError> {
+        let since = row::time(row, STORED + 7)?;
+        self.note_ready(candidate.seq, &candidate.row(since));
+        Ok(())
+    }
+}

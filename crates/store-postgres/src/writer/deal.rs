@@ -51,7 +51,7 @@ fn dealt<'r>(run: &Run<'_>, rows: &'r [Row]) -> Result<Dealt<'r>, StoreError> {
 
 impl Tx<'_> {
     /// Gives each claim of a run, which begin at this place of the batch, its share of the rows.
-    /// Puts back what nobody takes.
+    /// Puts back the rows that are left.
     pub(super) async fn deal(
         &mut self,
         (run, first): (&Run<'_>, usize),

@@ -26,10 +26,12 @@ pub fn is_alive(pid: ProcessId) -> bool {
     state_and_parent(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// Tells whether a process is stopped by a signal.
+/// Tells whether a process that was sent SIGSTOP runs no more of its code: it is stopped, or it
+/// waits in the kernel and will stop before it runs again. A shell does so while a child that it has
+/// made with `vfork` is stopped before its `exec`: neither goes on until both are continued.
 #[must_use]
 pub fn is_stopped(pid: ProcessId) -> bool {
-    state_and_parent(pid).is_some_and(|(state, _)| state == 'T')
+    state_and_parent(pid).is_some_and(|(state, _)| matches!(state, 'T' | 'D'))
 }
 
 /// Lists the live children of a process.

@@ -8,6 +8,7 @@
 //! - [`depth`]: how full bounded queues are
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
+//! - [`statements`]: prepared statements of a batch
 
 mod backend;
 mod claim;
@@ -22,6 +23,7 @@ mod limit;
 mod load;
 mod log;
 mod prune;
+mod statements;
 mod sweep;
 mod tally;
 mod transition;
@@ -55,6 +57,7 @@ use classes::Classes;
 pub(crate) use classes::class_of;
 use event_log::EventLog;
 pub(crate) use load::stored;
+use statements::Statements;
 
 /// Returns the ranks of claimable jobs of a priority: in order, and at the front.
 pub(crate) fn rank_of(priority: i8) -> (i64, i64) {
@@ -176,6 +179,7 @@ fn refresh(connection: &Connection, cache: &mut Cache, stale: &mut bool) -> Resu
 /// One batch under way.
 pub(crate) struct Tx<'a> {
     pub(crate) db: &'a Connection,
+    statements: Statements<'a>,
     cache: &'a mut Cache,
     batch: BatchState,
     /// How many jobs waited in bounded queues before the batch.
@@ -200,6 +204,7 @@ fn apply(
     cache.lane_cache.begin_batch();
     let mut tx = Tx {
         db,
+        statements: Statements::new(db),
         batch: BatchState::begin(batch, now, cache.cursors),
         cache,
         depths: HashMap::new(),
@@ -214,6 +219,7 @@ fn apply(
     } else if db.total_changes() > changes {
         keep_time(db, now)?;
     }
+    drop(tx);
     let changed = db.total_changes() > changes;
     transaction.commit().map_err(unconfirmed)?;
     let freed = effects.freed;

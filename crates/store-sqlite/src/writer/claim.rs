@@ -305,8 +305,8 @@ impl Tx<'_> {
         if epoch == Epoch::ZERO {
             return Ok(None);
         }
-        let mut select =
-            self.db.prepare_cached("select bytes from checkpoint where seq = ?").map_err(failed)?;
-        select.query_row([seq], |row| row.get(0)).optional().map_err(failed)
+        self.statements.run("select bytes from checkpoint where seq = ?", |select| {
+            select.query_row([seq], |row| row.get(0)).optional().map_err(failed)
+        })
     }
 }

@@ -17,9 +17,13 @@ pub(crate) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
     by_id: HashMap<ClassId, Arc<ClassKey>>,
     by_queue: HashMap<String, Vec<ClassId>>,
+    /// The class that was asked for last: most jobs of a batch are of one.
+    last: Option<(Arc<ClassKey>, ClassId)>,
     paused: HashSet<String>,
     /// The block of jobs that each class has entered last.
     blocks: HashMap<ClassId, i64>,
+    /// The last of these.
+    entered: Option<(ClassId, i64)>,
 }
 
 impl Classes {
@@ -53,11 +57,14 @@ impl Classes {
     }
 
     pub(crate) fn key(&self, id: ClassId) -> Result<&Arc<ClassKey>, StoreError> {
+        if let Some((key, _)) = self.last.as_ref().filter(|(_, last)| *last == id) {
+            return Ok(key);
+        }
         self.known(id).ok_or_else(|| StoreError::Corrupt(format!("no class {}", id.0)))
     }
 
     pub(crate) fn has(&self, key: &ClassKey) -> bool {
-        self.by_key.contains_key(key)
+        self.last.as_ref().is_some_and(|(last, _)| **last == *key) || self.by_key.contains_key(key)
     }
 
     /// Returns the class, made now if there is none.
@@ -66,7 +73,11 @@ impl Classes {
         db: &Connection,
         key: &ClassKey,
     ) -> Result<ClassId, StoreError> {
-        if let Some(id) = self.by_key.get(key) {
+        if let Some((_, id)) = self.last.as_ref().filter(|(last, _)| **last == *key) {
+            return Ok(*id);
+        }
+        if let Some((known, id)) = self.by_key.get_key_value(key) {
+            self.last = Some((Arc::clone(known), *id));
             return Ok(*id);
         }
         let mut insert = db
@@ -100,6 +111,8 @@ impl Classes {
     pub(crate) fn forget(&mut self, id: ClassId) {
         let Some(key) = self.by_id.remove(&id) else { return };
         self.by_key.remove(&key);
+        self.last.take_if(|(_, last)| *last == id);
+        self.entered = None;
         self.blocks.remove(&id);
         if let Some(ids) = self.by_queue.get_mut(&key.queue) {
             ids.retain(|of_queue| *of_queue != id);
@@ -111,12 +124,17 @@ impl Classes {
 
     /// Notes that a class has a job in a block; returns whether that was not known.
     pub(crate) fn enters(&mut self, id: ClassId, block: i64) -> bool {
+        if self.entered == Some((id, block)) {
+            return false;
+        }
+        self.entered = Some((id, block));
         self.blocks.insert(id, block) != Some(block)
     }
 
     /// Forgets what is known of a block: no job of it is left.
     pub(crate) fn leave(&mut self, block: i64) {
         self.blocks.retain(|_, known| *known != block);
+        self.entered = None;
     }
 
     pub(crate) fn is_paused(&self, queue: &str) -> bool {

@@ -18,9 +18,10 @@ use crate::writer::Tx;
 
 impl Tx<'_> {
     pub(super) fn seq_of(&self, id: JobId) -> Result<Option<i64>, StoreError> {
-        let mut select =
-            self.db.prepare_cached("select seq from job_row where id = ?").map_err(failed)?;
-        select.query_row([id.0.as_bytes().as_slice()], |row| row.get(0)).optional().map_err(failed)
+        self.statements.run("select seq from job_row where id = ?", |select| {
+            let id = [id.0.as_bytes().as_slice()];
+            select.query_row(id, |row| row.get(0)).optional().map_err(failed)
+        })
     }
 
     /// Stores a job, or returns `None` when its id is known.

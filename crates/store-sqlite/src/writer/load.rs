@@ -101,20 +101,17 @@ fn active(
 
 impl Tx<'_> {
     pub(crate) fn stored_by_seq(&self, seq: i64) -> Result<Arc<StoredJob>, StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached(
-                "select seq, id, class, priority, args, meta, extra, rules, timeout_ms,
-                        visibility_ms, strand_ms, origin, created, scheduled_for, keys
-                 from job_row where seq = ?",
-            )
-            .map_err(failed)?;
-        let mut rows = select.query([seq]).map_err(failed)?;
-        let Some(row) = rows.next().map_err(failed)? else {
-            return Err(StoreError::Corrupt(format!("no job row {seq}")));
-        };
-        let (_, job) = stored(row, |class| self.cache.classes.key(class).cloned())?;
-        Ok(Arc::new(job))
+        const JOB: &str = "select seq, id, class, priority, args, meta, extra, rules, timeout_ms,
+                                  visibility_ms, strand_ms, origin, created, scheduled_for, keys
+                           from job_row where seq = ?";
+        self.statements.run(JOB, |select| {
+            let mut rows = select.query([seq]).map_err(failed)?;
+            let Some(row) = rows.next().map_err(failed)? else {
+                return Err(StoreError::Corrupt(format!("no job row {seq}")));
+            };
+            let (_, job) = stored(row, |class| self.cache.classes.key(class).cloned())?;
+            Ok(Arc::new(job))
+        })
     }
 
     /// Loads a job by its id; `None` when there is none.
@@ -129,10 +126,14 @@ impl Tx<'_> {
     }
 
     /// Reports are mostly about held jobs: one statement finds the job and its attempt.
-    fn look(&self, sql: &str, key: impl ToSql) -> Result<Option<Loaded>, StoreError> {
-        let mut select = self.db.prepare_cached(sql).map_err(failed)?;
-        let mut rows = select.query([key]).map_err(failed)?;
-        let Some(row) = rows.next().map_err(failed)? else { return Ok(None) };
+    fn look(&self, sql: &'static str, key: impl ToSql) -> Result<Option<Loaded>, StoreError> {
+        self.statements.run(sql, |select| {
+            let mut rows = select.query([key]).map_err(failed)?;
+            rows.next().map_err(failed)?.map(|row| self.loaded(row)).transpose()
+        })
+    }
+
+    fn loaded(&self, row: &Row<'_>) -> Result<Loaded, StoreError> {
         let (seq, stored) = stored(row, |class| self.cache.classes.key(class).cloned())?;
         let checkpoint = row.get(STORED_COLUMNS + ACTIVE_COLUMNS).map_err(failed)?;
         let found = match active(row, STORED_COLUMNS, &stored).map_err(failed)? {
@@ -141,7 +142,7 @@ impl Tx<'_> {
         };
         let (job, location) =
             found.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", stored.id)))?;
-        Ok(Some(Loaded { seq, stored: Arc::new(stored), job, location, checkpoint }))
+        Ok(Loaded { seq, stored: Arc::new(stored), job, location, checkpoint })
     }
 
     fn load_elsewhere(

@@ -183,9 +183,9 @@ impl Tx<'_> {
     /// Runs a statement; returns how many rows it changed.
     pub(crate) fn execute(
         &self,
-        sql: &str,
+        sql: &'static str,
         params: impl rusqlite::Params,
     ) -> Result<usize, StoreError> {
-        self.db.prepare_cached(sql).and_then(|mut sql| sql.execute(params)).map_err(failed)
+        self.statements.run(sql, |statement| statement.execute(params).map_err(failed))
     }
 }

@@ -125,8 +125,10 @@ pub(super) async fn enqueue_all<B: Backend>(
     let mut plans = plans.into_iter().peekable();
     let mut stored = Vec::with_capacity(jobs.len());
     for (position, job) in jobs.iter().enumerate() {
-        let plan = plans.next_if(|(at, _)| *at == position).map_or(Plan::Store, |(_, plan)| plan);
-        stored.push(unique::carry_out(backend, job, plan).await?);
+        stored.push(match plans.next_if(|(at, _)| *at == position) {
+            Some((_, plan)) => unique::carry_out(backend, job, plan).await?,
+            None => unique::insert(backend, job).await?,
+        });
     }
     Ok(Ok(stored))
 }

@@ -115,7 +115,11 @@ async fn replace<B: Backend>(
     Ok(stored)
 }
 
-async fn insert<B: Backend>(backend: &mut B, job: &NewJob) -> Result<Enqueued, B::Error> {
+/// Stores a job whose id is not known.
+pub(super) async fn insert<B: Backend>(
+    backend: &mut B,
+    job: &NewJob,
+) -> Result<Enqueued, B::Error> {
     let id = job.id;
     let appeared = || StoreError::Corrupt(format!("job {id} appeared while it was stored"));
     Ok(backend.insert(job).await?.ok_or_else(appeared)?)

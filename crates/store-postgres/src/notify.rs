@@ -166,6 +166,7 @@ const fn matters(signal: &Signal) -> bool {
             | Signal::Lost(..)
             | Signal::Fetched(..)
             | Signal::WhoFetches
+            | Signal::Polled { .. }
             | Signal::Arrived
     )
 }

@@ -73,6 +73,16 @@ pub enum Signal {
     /// A limit was set or removed, or settings of a queue were changed.
     #[serde(rename = "k")]
     Limits,
+    /// A worker that is attached at the teller sends heartbeats, and last polled this long ago.
+    #[serde(rename = "b")]
+    Polled {
+        /// The worker.
+        #[serde(rename = "w")]
+        worker: Uuid,
+        /// In milliseconds.
+        #[serde(rename = "a")]
+        age: u64,
+    },
     /// Hints of this server were lost: the receiver reads the store.
     #[serde(rename = "m")]
     Missed,

@@ -2,6 +2,7 @@
 
 mod client;
 mod roles;
+mod servers;
 mod transaction;
 mod worker;
 

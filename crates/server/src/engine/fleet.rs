@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Eligibility is a property of the whole fleet. The sessions of this server only make it fresher:
-//! they show workers that the store has not listed yet, and workers that do not poll.
+//! they show workers that the store has not listed yet, and workers that do not poll. The other
+//! servers signal which of theirs do not poll, so that all judge alike.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,9 +20,10 @@ use outlast_core::worker::liveness::{Liveness, Phase};
 use outlast_store::command::ClassKey;
 use outlast_store::record::{WorkerBrief, WorkerRecord};
 
+use crate::clock::boot_time;
 use crate::engine::asked::Asked;
 use crate::engine::profile::{Misfit, Profile};
-use crate::engine::session_facts::{Condition, SessionFacts};
+use crate::engine::session_facts::{Condition, NOT_POLLING_AFTER, SessionFacts};
 
 /// When more classes than this are cached, the cache is cleared.
 const CLASSES_MAX: usize = 50_000;
@@ -121,12 +123,21 @@ impl Crews {
     }
 }
 
+/// What another server signalled about a worker that is attached there.
+#[derive(Clone, Copy, Debug)]
+struct NotPolling {
+    age: Span,
+    heard: BootTime,
+}
+
 /// What one server knows of the fleet.
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     members: RwLock<Arc<HashMap<WorkerId, Member>>>,
     /// Sessions of this server.
     sessions: RwLock<HashMap<WorkerId, Arc<SessionFacts>>>,
+    /// Workers attached at other servers that do not poll.
+    not_polling: Mutex<HashMap<WorkerId, NotPolling>>,
     profiles: Mutex<HashSet<Arc<Profile>>>,
     crews: Mutex<Arc<Crews>>,
     stale: AtomicBool,
@@ -178,8 +189,43 @@ impl Fleet {
             };
             members.insert(brief.id, member);
         }
+        locked(&self.not_polling).retain(|worker, _| members.contains_key(worker));
         *self.members.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(members);
         self.changed();
+    }
+
+    /// Records how long ago a worker polled that is attached at another server.
+    pub(crate) fn polled_elsewhere(&self, worker: WorkerId, age: Span, now: BootTime) {
+        let mut not_polling = locked(&self.not_polling);
+        if age >= NOT_POLLING_AFTER {
+            not_polling.insert(worker, NotPolling { age, heard: now });
+        } else {
+            not_polling.remove(&worker);
+        }
+        self.changed();
+    }
+
+    /// Returns the condition of a worker that the store lists.
+    fn condition(&self, brief: &WorkerBrief, session: Option<&SessionFacts>) -> Condition {
+        match (brief.standing.liveness, brief.standing.phase) {
+            (Liveness::Lapsed | Liveness::Gone, _) => Condition::Gone,
+            // For a worker attached here, the session knows better: the store is read once a second.
+            (Liveness::Suspect, _) => session.map_or(Condition::Away, SessionFacts::condition),
+            (Liveness::Live, Phase::Running) => match session {
+                Some(session) => session.condition(),
+                None => self.condition_elsewhere(brief),
+            },
+            (Liveness::Live, Phase::Quiet) => Condition::Quiet,
+            (Liveness::Live, Phase::Draining) => Condition::Draining,
+        }
+    }
+
+    /// Returns the condition of a live worker that is attached at another server. That one signals
+    /// with each heartbeat, several times in a lease, so what is older no longer holds.
+    fn condition_elsewhere(&self, brief: &WorkerBrief) -> Condition {
+        let heard = locked(&self.not_polling).get(&brief.id).copied();
+        let recent = heard.filter(|it| boot_time().since(it.heard) < brief.lease);
+        recent.map_or(Condition::Active, |it| Condition::NotPolling(it.age))
     }
 
     /// Returns whether the store has this profile for a worker; a worker that attaches again may
@@ -259,7 +305,7 @@ impl Fleet {
         };
         for member in members.values() {
             let session = self.session(member.brief.id);
-            let condition = condition(&member.brief, session.as_deref());
+            let condition = self.condition(&member.brief, session.as_deref());
             // What it offered when it attached is newer than its stored profile.
             let profile = session.as_ref().map_or(&member.profile, |session| &session.profile);
             add(profile, condition, &member.name, Some(member.brief.last_heartbeat));
@@ -282,19 +328,6 @@ impl Fleet {
 fn empty(profile: &Arc<Profile>) -> Crew {
     let profile = Arc::clone(profile);
     Crew { profile, live: Vec::new(), name: None, gone: 0, last_heartbeat: None }
-}
-
-fn condition(brief: &WorkerBrief, session: Option<&SessionFacts>) -> Condition {
-    match (brief.standing.liveness, brief.standing.phase) {
-        (Liveness::Lapsed | Liveness::Gone, _) => Condition::Gone,
-        // For a worker attached here, the session knows better: the store is read once a second.
-        (Liveness::Suspect, _) => session.map_or(Condition::Away, SessionFacts::condition),
-        (Liveness::Live, Phase::Running) => {
-            session.map_or(Condition::Active, SessionFacts::condition)
-        }
-        (Liveness::Live, Phase::Quiet) => Condition::Quiet,
-        (Liveness::Live, Phase::Draining) => Condition::Draining,
-    }
 }
 
 #[cfg(test)]

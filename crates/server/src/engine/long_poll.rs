@@ -35,12 +35,14 @@ struct Queues {
     signalled: (usize, BootTime),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Queue {
-    /// Here, or at another server.
-    fetched: BootTime,
+    /// When a client fetched last, here.
+    fetched: Option<BootTime>,
     /// When the other servers were signalled.
     signalled: Option<BootTime>,
+    /// When another server signalled that its clients fetch.
+    heard: Option<BootTime>,
     /// When a client is woken next because jobs wait for a limit, if a timer is set.
     opens: Option<BootTime>,
     /// Shared with every fetch that waits.
@@ -59,8 +61,8 @@ impl LongPolls {
         queues.forget_unused(now);
         let fetch = |name: &String| {
             let place = (name.clone(), tenant.map(ToOwned::to_owned));
-            let queue = queues.by_name.entry(place).or_insert_with(|| Queue::new(now));
-            queue.fetched = now;
+            let queue = queues.by_name.entry(place).or_default();
+            queue.fetched = Some(now);
             Arc::clone(&queue.woken)
         };
         names.iter().map(fetch).collect()
@@ -100,7 +102,7 @@ impl LongPolls {
     pub(crate) fn elsewhere(&self, name: String, tenant: Option<String>, now: BootTime) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.forget_unused(now);
-        queues.by_name.entry((name, tenant)).or_insert_with(|| Queue::new(now)).fetched = now;
+        queues.by_name.entry((name, tenant)).or_default().heard = Some(now);
     }
 
     /// Returns the queues whose jobs clients of this server wait for.
@@ -202,17 +204,19 @@ impl Queues {
 }
 
 impl Queue {
-    fn new(now: BootTime) -> Self {
-        Self { fetched: now, signalled: None, opens: None, woken: Arc::default() }
-    }
-
     /// Returns how many clients wait: each holds a clone.
     fn waiting(&self) -> usize {
         Arc::strong_count(&self.woken).saturating_sub(1)
     }
 
+    /// Whether clients fetch from it, as all servers see it: they know when the last signal was,
+    /// and a fetch here counts by itself only if the signal due for it was left out.
     fn is_fresh(&self, now: BootTime) -> bool {
-        now.since(self.fetched) <= FRESH
+        let here = self.fetched.map(|fetched| match self.signalled {
+            Some(signalled) if fetched.since(signalled) <= SIGNAL_INTERVAL => signalled,
+            _ => fetched,
+        });
+        here.max(self.heard).is_some_and(|last| now.since(last) <= FRESH)
     }
 }
 
@@ -285,6 +289,25 @@ mod tests {
         here.fetch(&many, None, at(100));
         assert_eq!(here.signals(&many, None, at(100)).len(), SIGNALS_MAX);
         assert_eq!(here.signals(&many, None, at(102)).len(), SIGNALS_MAX);
+    }
+
+    /// Servers once disagreed for up to 20 s when clients went away: one counted from the last
+    /// fetch, the others from the last signal.
+    #[test]
+    fn all_servers_forget_a_queue_at_the_same_moment() {
+        let (here, there) = (LongPolls::default(), LongPolls::default());
+        let names = ["q".to_owned()];
+        for second in [0, 19] {
+            here.fetch(&names, None, at(second));
+            if !here.signals(&names, None, at(second)).is_empty() {
+                there.elsewhere("q".into(), None, at(second));
+            }
+        }
+        for (second, expected) in [(60, true), (61, false)] {
+            for server in [&here, &there] {
+                assert_eq!(server.serve("q", None, at(second)), expected, "second {second}");
+            }
+        }
     }
 
     /// Each job once woke every client, and all but one queried the store for nothing.

@@ -6,6 +6,7 @@ use outlast_core::worker::liveness::WorkerRefusal;
 use outlast_proto::v1::{AttemptKey, BeatReply, BeatRequest, RefusalCode};
 use outlast_store::command::Renew;
 use outlast_store::reply::{RenewRefusal, Renewed};
+use outlast_store::signal::Signal;
 use outlast_store::{Command, Reply};
 use tonic::Status;
 
@@ -35,11 +36,7 @@ pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<Beat
     match renewed {
         Ok(renewed) => {
             let standing = renewed.standing;
-            let session = engine.shared().fleet.session(worker);
-            let age = Span(request.last_poll_age_ms);
-            if session.as_ref().is_some_and(|session| session.set_poll_age(age)) {
-                engine.offer(Input::PollingChanged);
-            }
+            polled(engine, worker, Span(request.last_poll_age_ms));
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {
                 renewed: true,
@@ -89,6 +86,19 @@ fn refuse(refusal: RenewRefusal) -> BeatReply {
         refusal: code.into(),
         reason: refusal.to_string(),
         ..BeatReply::default()
+    }
+}
+
+/// Notes how long ago a worker that is attached here polled. The other servers are signalled while
+/// that is too long ago, and once when it is not any more.
+fn polled(engine: &Engine, worker: WorkerId, age: Span) {
+    let Some(session) = engine.shared().fleet.session(worker) else { return };
+    let changed = session.set_poll_age(age);
+    if changed {
+        engine.offer(Input::PollingChanged);
+    }
+    if changed || session.not_polling_for().is_some() {
+        engine.store().signal(vec![Signal::Polled { worker: worker.0, age: age.0 }]);
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::time::Span;
 use outlast_store::command::ClassId;
 use outlast_store::signal::{Heard, Signal};
 
@@ -130,6 +131,10 @@ impl EventLoop {
                 }
             }
             Signal::Queue { queue, paused } => self.set_paused(&queue, paused),
+            Signal::Polled { worker, age } => {
+                let (worker, age) = (WorkerId(worker), Span(age));
+                self.shared.fleet.polled_elsewhere(worker, age, boot_time());
+            }
             Signal::Freed => self.slots_freed(),
             Signal::Limits => self.limits_changed(),
             Signal::Missed => self.hear_peers(Heard::Missed),

@@ -208,7 +208,7 @@ fn what_a_queue_requires_counts_as_if_its_jobs_did_and_the_reason_names_the_queu
          queue default)"
     );
     let clients = shared_by(&[]);
-    clients.long_polls.elsewhere("default".into(), None, crate::clock::boot_time());
+    clients.long_polls.elsewhere("default".into(), None, boot_time());
     for (requires, expected) in [("!spot", Eligible::Yes), ("gpu", Eligible::No)] {
         set_queue(&clients, requires);
         assert_eq!(eligible(&class("default"), &clients), expected, "{requires}");
@@ -232,7 +232,7 @@ fn workers_match_by_what_is_known_about_them_and_plain_clients_by_nothing() {
         assert_eq!(eligible(&requiring(requires), &shared), expected, "{requires}");
     }
     let shared = shared_by(&[]);
-    shared.long_polls.elsewhere("default".into(), None, crate::clock::boot_time());
+    shared.long_polls.elsewhere("default".into(), None, boot_time());
     assert_eq!(eligible(&requiring("!spot"), &shared), Eligible::Yes);
     assert_eq!(eligible(&requiring("gpu"), &shared), Eligible::No);
     let words = reason(&requiring("gpu"), &shared);
@@ -283,6 +283,22 @@ fn sessions_here_are_known_at_once_and_show_whether_they_poll() {
     shared.fleet.detached(id(1));
     let words = reason(&class("default"), &shared);
     assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
+}
+
+/// A server to which the worker was not attached once said that the job waits for its turn.
+#[test]
+fn a_worker_that_does_not_poll_at_another_server_is_not_eligible_here_either() {
+    let shared = shared_by(&[record(1, "default", Standing::NEW)]);
+    let words = || reason(&class("default"), &shared);
+    let now = boot_time();
+    shared.fleet.polled_elsewhere(id(1), NOT_POLLING_AFTER, now);
+    assert_eq!(words(), "no eligible worker: w1 beats but has not polled for 10 s");
+    shared.fleet.polled_elsewhere(id(1), Span::ZERO, now);
+    assert_eq!(words(), "waits for its turn");
+    // A server that is gone signals no more.
+    let long_ago = BootTime(now.0.checked_sub(LEASE.0).unwrap());
+    shared.fleet.polled_elsewhere(id(1), NOT_POLLING_AFTER, long_ago);
+    assert_eq!(words(), "waits for its turn");
 }
 
 /// REVIEW W2: containment is part of what makes a worker eligible.

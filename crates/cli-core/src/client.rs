@@ -211,7 +211,9 @@ impl Client {
 fn refuse_unusable(part: &str) -> Result<(), Failure> {
     match part {
         "" => Err(Failure::usage("an id or name is empty")),
-        "." | ".." => Err(Failure::usage(format!("`{part}` is not an id or name"))),
+        "." | ".." => Err(Failure::usage(format!(
+            "`{part}` is not an id or name: those have letters or digits"
+        ))),
         _ if part.len() > PART_MAX => {
             let length = part.len();
             Err(Failure::usage(format!("an id or name of {length} bytes is too long")))

@@ -127,7 +127,9 @@ fn texts(fields: &Map<String, Value>, name: &str) -> Result<Option<Vec<String>>,
 
 fn period(value: &Value) -> Result<Span, Fault> {
     let span = duration::value(value).filter(|span| span.0 > 0);
-    span.ok_or_else(|| Fault::field("unique.period", "must be a duration such as `PT1H`"))
+    span.ok_or_else(|| {
+        Fault::field("unique.period", "must be a duration longer than 0, such as `PT1H`")
+    })
 }
 
 fn states(fields: &Map<String, Value>) -> Result<States, Fault> {

@@ -41,7 +41,7 @@ pub(crate) struct Set {
     #[arg(long, value_name = "N", group = "bound")]
     concurrency: Option<u32>,
     /// Most jobs that start in any period, such as 100/1m
-    #[arg(long, value_name = "N/PERIOD", group = "bound", value_parser = rate)]
+    #[arg(long, value_name = "N/PERIOD", group = "bound", value_parser = rate, allow_hyphen_values = true)]
     rate: Option<String>,
     #[command(flatten)]
     target: Target,
@@ -254,6 +254,8 @@ mod tests {
         assert!(refusal(&["--key", "a", "--queue", "b", "--concurrency", "5"]).contains("cannot"));
         let wrong = refusal(&["--key", "a", "--rate", "fast"]);
         assert!(wrong.contains("such as `100/1m` or `5/1s`"), "{wrong}");
+        let negative = refusal(&["--key", "a", "--rate", "-1/1m"]);
+        assert!(negative.contains("such as `100/1m` or `5/1s`"), "{negative}");
         let both = ["limits", "set", "t", "--key", "a", "--concurrency", "0", "--rate", "1/1s"];
         Line::try_parse_from(both).unwrap();
     }

@@ -94,6 +94,7 @@ const NONE: &str = "none";
 
 /// Where the settings are given.
 const FLAGS: &[(&str, &str)] = &[
+    ("queue", "QUEUE"),
     ("name", "QUEUE"),
     ("fair_by", "--fair-by"),
     ("weights", "--weight"),

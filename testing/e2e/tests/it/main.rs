@@ -22,6 +22,7 @@ mod connections;
 mod containment;
 mod damaged_store;
 mod deployment;
+mod dispatch_across_servers;
 mod doctor;
 mod documentation;
 mod durability;

@@ -212,7 +212,7 @@ fn refuse_unusable(part: &str) -> Result<(), Failure> {
     match part {
         "" => Err(Failure::usage("an id or name is empty")),
         "." | ".." => Err(Failure::usage(format!(
-            "`{part}` is not an id or name: those have letters or digits"
+            "`{part}` is not an id or name: it must contain a letter or digit"
         ))),
         _ if part.len() > PART_MAX => {
             let length = part.len();

@@ -73,7 +73,7 @@ pub enum Signal {
     /// A limit was set or removed, or settings of a queue were changed.
     #[serde(rename = "k")]
     Limits,
-    /// A worker that is attached at the teller sends heartbeats, and last polled this long ago.
+    /// A worker sends heartbeats to the teller, and last polled this long ago.
     #[serde(rename = "b")]
     Polled {
         /// The worker.

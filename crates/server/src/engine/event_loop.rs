@@ -269,7 +269,9 @@ impl EventLoop {
         if self.sessions.get(session.worker).is_some_and(|now| now.number > session.number) {
             return session.close(CloseReason::Superseded, SUPERSEDED);
         }
-        self.shared.fleet.attached(Arc::clone(&session.facts));
+        if self.shared.fleet.attached(Arc::clone(&session.facts)) {
+            self.peers.polls_again(session.worker);
+        }
         if let Some(old) = self.sessions.insert(session) {
             old.close(CloseReason::Superseded, SUPERSEDED);
         }

@@ -123,12 +123,17 @@ impl Crews {
     }
 }
 
-/// What another server signalled about a worker that is attached there.
+/// What is known of a worker that beats but does not poll, and has no session here: the code that
+/// blocks it may also have cost it its session.
 #[derive(Clone, Copy, Debug)]
 struct NotPolling {
     age: Span,
     heard: BootTime,
 }
+
+/// What is known of such a worker holds no longer than this: its server signals again with each of
+/// its heartbeats.
+const NOT_POLLING_MAX: Span = Span::from_secs(30);
 
 /// What one server knows of the fleet.
 #[derive(Debug, Default)]
@@ -136,7 +141,7 @@ pub(crate) struct Fleet {
     members: RwLock<Arc<HashMap<WorkerId, Member>>>,
     /// Sessions of this server.
     sessions: RwLock<HashMap<WorkerId, Arc<SessionFacts>>>,
-    /// Workers attached at other servers that do not poll.
+    /// Workers without a session here that beat but do not poll.
     not_polling: Mutex<HashMap<WorkerId, NotPolling>>,
     profiles: Mutex<HashSet<Arc<Profile>>>,
     crews: Mutex<Arc<Crews>>,
@@ -194,15 +199,19 @@ impl Fleet {
         self.changed();
     }
 
-    /// Records how long ago a worker polled that is attached at another server.
-    pub(crate) fn polled_elsewhere(&self, worker: WorkerId, age: Span, now: BootTime) {
+    /// Records how long ago a worker polled that has no session here; returns whether that changes
+    /// whether it counts as polling. Its age is seen when the store's workers are read next.
+    pub(crate) fn polled(&self, worker: WorkerId, age: Span, now: BootTime) -> bool {
         let mut not_polling = locked(&self.not_polling);
-        if age >= NOT_POLLING_AFTER {
-            not_polling.insert(worker, NotPolling { age, heard: now });
+        let changed = if age >= NOT_POLLING_AFTER {
+            not_polling.insert(worker, NotPolling { age, heard: now }).is_none()
         } else {
-            not_polling.remove(&worker);
+            not_polling.remove(&worker).is_some()
+        };
+        if changed {
+            self.changed();
         }
-        self.changed();
+        changed
     }
 
     /// Returns the condition of a worker that the store lists.
@@ -220,12 +229,12 @@ impl Fleet {
         }
     }
 
-    /// Returns the condition of a live worker that is attached at another server. That one signals
-    /// with each heartbeat, several times in a lease, so what is older no longer holds.
+    /// Returns the condition of a live worker without a session here.
     fn condition_elsewhere(&self, brief: &WorkerBrief) -> Condition {
-        let heard = locked(&self.not_polling).get(&brief.id).copied();
-        let recent = heard.filter(|it| boot_time().since(it.heard) < brief.lease);
-        recent.map_or(Condition::Active, |it| Condition::NotPolling(it.age))
+        let known = locked(&self.not_polling).get(&brief.id).copied();
+        let max = brief.lease.min(NOT_POLLING_MAX);
+        let recent = known.filter(|it| boot_time().since(it.heard) < max);
+        recent.map_or(Condition::Active, |it| Condition::NotPollingThere(it.age))
     }
 
     /// Returns whether the store has this profile for a worker; a worker that attaches again may
@@ -259,15 +268,23 @@ impl Fleet {
         sessions.values().map(Arc::clone).collect()
     }
 
-    pub(crate) fn attached(&self, session: Arc<SessionFacts>) {
+    /// Records a new session; returns whether its worker was known not to poll.
+    pub(crate) fn attached(&self, session: Arc<SessionFacts>) -> bool {
+        let worker = session.worker;
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.insert(session.worker, session);
+        let before = sessions.insert(worker, session);
+        let known = locked(&self.not_polling).remove(&worker);
         self.changed();
+        known.is_some() || before.is_some_and(|before| before.not_polling_for().is_some())
     }
 
     pub(crate) fn detached(&self, worker: WorkerId) {
         let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.remove(&worker);
+        let gone = sessions.remove(&worker);
+        if let Some(age) = gone.and_then(|gone| gone.not_polling_for()) {
+            let known = NotPolling { age, heard: boot_time() };
+            locked(&self.not_polling).insert(worker, known);
+        }
         self.changed();
     }
 

@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 const FRESH: Span = Span::from_secs(60);
 /// How often the other servers are signalled a queue that clients fetch from.
 const SIGNAL_INTERVAL: Span = Span::from_secs(20);
+/// For how long a signal counts: a client may have fetched until just before the next was due.
+const SIGNAL_FRESH: Span = Span::from_secs(80);
 /// Most queues signalled in this time; the rest follow later, as clients choose names freely.
 const SIGNALS_MAX: usize = 100;
 const SIGNALS_WITHIN: Span = Span::from_secs(1);
@@ -77,8 +79,11 @@ impl LongPolls {
     ) -> Vec<Signal> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let mut signals = Vec::new();
-        for name in names {
-            let place = (name.clone(), tenant.map(ToOwned::to_owned));
+        let mut places: Vec<_> =
+            names.iter().map(|name| (name.clone(), tenant.map(ToOwned::to_owned))).collect();
+        // Those that were left out come first.
+        places.sort_by_cached_key(|place| queues.by_name.get(place).and_then(|it| it.signalled));
+        for place in places {
             if queues.may_signal(&place, now) {
                 signals.push(Signal::Fetched(place.0, place.1));
             }
@@ -209,14 +214,15 @@ impl Queue {
         Arc::strong_count(&self.woken).saturating_sub(1)
     }
 
-    /// Whether clients fetch from it, as all servers see it: they know when the last signal was,
-    /// and a fetch here counts by itself only if the signal due for it was left out.
+    /// Whether clients fetch from it, as all servers see it: they know when the last signal was.
+    /// A fetch here counts by itself if the signal that was due for it was left out.
     fn is_fresh(&self, now: BootTime) -> bool {
-        let here = self.fetched.map(|fetched| match self.signalled {
-            Some(signalled) if fetched.since(signalled) <= SIGNAL_INTERVAL => signalled,
-            _ => fetched,
-        });
-        here.max(self.heard).is_some_and(|last| now.since(last) <= FRESH)
+        let is_due = |fetched: &BootTime| {
+            self.signalled.is_none_or(|signalled| fetched.since(signalled) >= SIGNAL_INTERVAL)
+        };
+        let unsignalled = self.fetched.filter(is_due);
+        unsignalled.is_some_and(|fetched| now.since(fetched) <= FRESH)
+            || self.signalled.max(self.heard).is_some_and(|at| now.since(at) <= SIGNAL_FRESH)
     }
 }
 
@@ -283,12 +289,17 @@ mod tests {
         }
         assert_eq!(here.all(at(30)), [fetched]);
         there.elsewhere("q".into(), Some("a".into()), at(20));
-        assert!(there.serve("q", Some("a"), at(80)) && !there.serve("q", Some("a"), at(81)));
+        assert!(there.serve("q", Some("a"), at(100)) && !there.serve("q", Some("a"), at(101)));
         assert_eq!(there.all(at(30)), []);
         let many: Vec<String> = (0..1_000).map(|n| format!("reply-{n}")).collect();
         here.fetch(&many, None, at(100));
         assert_eq!(here.signals(&many, None, at(100)).len(), SIGNALS_MAX);
         assert_eq!(here.signals(&many, None, at(102)).len(), SIGNALS_MAX);
+        // The first of them are due again, and come after those that were left out.
+        let later = here.signals(&many, None, at(130));
+        assert_eq!(later.len(), SIGNALS_MAX);
+        let again = Signal::Fetched("reply-0".into(), None);
+        assert!(!later.contains(&again), "{later:?}");
     }
 
     /// Servers once disagreed for up to 20 s when clients went away: one counted from the last
@@ -303,7 +314,7 @@ mod tests {
                 there.elsewhere("q".into(), None, at(second));
             }
         }
-        for (second, expected) in [(60, true), (61, false)] {
+        for (second, expected) in [(80, true), (81, false)] {
             for server in [&here, &there] {
                 assert_eq!(server.serve("q", None, at(second)), expected, "second {second}");
             }

@@ -19,6 +19,9 @@ pub(crate) enum Condition {
     Active,
     /// Its connection is lost; it may come back before its lease is over.
     Away,
+    /// It sends heartbeats, but has not polled for this long, as its last server signalled: it may
+    /// poll again by now.
+    NotPollingThere(Span),
     /// It sends heartbeats, but has not polled for this long.
     NotPolling(Span),
     /// It takes no new jobs for now.

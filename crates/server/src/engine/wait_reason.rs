@@ -23,7 +23,8 @@ pub(crate) enum Eligible {
     Yes,
     /// The queue is paused.
     Paused,
-    /// The workers that can have lost their connection and may come back: undecided.
+    /// The workers that can have lost their connection and may come back, or do not poll at another
+    /// server: undecided.
     Away,
     /// No live worker of any server can.
     No,
@@ -57,7 +58,10 @@ pub(crate) fn eligible(key: &ClassKey, shared: &SharedState) -> Eligible {
     {
         return Eligible::Yes;
     }
-    if best == Some(Condition::Away) { Eligible::Away } else { Eligible::No }
+    match best {
+        Some(Condition::Away | Condition::NotPollingThere(_)) => Eligible::Away,
+        _ => Eligible::No,
+    }
 }
 
 /// Returns which live workers there are and why none takes jobs of the class.
@@ -154,7 +158,11 @@ fn unmatched(asked: &Asked<'_>, misfit: Misfit, (crews, count): (&Crews, usize))
 fn inactive(able: &[&Crew], wanted: &str, now: Option<Timestamp>) -> String {
     let mut states: BTreeMap<Condition, usize> = BTreeMap::new();
     for (condition, count) in able.iter().flat_map(|crew| &crew.live) {
-        *states.entry(*condition).or_default() += count;
+        let condition = match *condition {
+            Condition::NotPollingThere(age) => Condition::NotPolling(age),
+            condition => condition,
+        };
+        *states.entry(condition).or_default() += count;
     }
     let count: usize = states.values().sum();
     if let (1, Some((Condition::NotPolling(age), _))) = (count, states.first_key_value()) {
@@ -188,7 +196,7 @@ const fn words(condition: Condition) -> &'static str {
     match condition {
         Condition::Active => "running",
         Condition::Away => "not connected",
-        Condition::NotPolling(_) => "not polling",
+        Condition::NotPolling(_) | Condition::NotPollingThere(_) => "not polling",
         Condition::Quiet => "quiet",
         Condition::Draining => "draining",
         Condition::Gone => "inactive",

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use crate::clock::boot_time;
 use crate::engine::input::Input;
+use crate::engine::session_facts::NOT_POLLING_AFTER;
 use crate::engine::{Engine, Unavailable};
 use crate::session::{convert, reconcile};
 
@@ -89,15 +90,21 @@ fn refuse(refusal: RenewRefusal) -> BeatReply {
     }
 }
 
-/// Notes how long ago a worker that is attached here polled. The other servers are signalled while
-/// that is too long ago, and once when it is not any more.
+/// Notes how long ago a worker polled. The other servers are signalled while that is too long ago,
+/// and once when it is not any more.
 fn polled(engine: &Engine, worker: WorkerId, age: Span) {
-    let Some(session) = engine.shared().fleet.session(worker) else { return };
-    let changed = session.set_poll_age(age);
-    if changed {
-        engine.offer(Input::PollingChanged);
-    }
-    if changed || session.not_polling_for().is_some() {
+    let fleet = &engine.shared().fleet;
+    let changed = match fleet.session(worker) {
+        Some(session) => {
+            let changed = session.set_poll_age(age);
+            if changed {
+                engine.offer(Input::PollingChanged);
+            }
+            changed
+        }
+        None => fleet.polled(worker, age, boot_time()),
+    };
+    if changed || age >= NOT_POLLING_AFTER {
         engine.store().signal(vec![Signal::Polled { worker: worker.0, age: age.0 }]);
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Classes {
     by_key: HashMap<Arc<ClassKey>, ClassId>,
     by_id: HashMap<ClassId, Arc<ClassKey>>,
     by_queue: HashMap<String, Vec<ClassId>>,
-    /// The class that was asked for last: most jobs of a batch are of one.
+    /// The class of the last new job, if it was known: most jobs of a batch are of one.
     last: Option<(Arc<ClassKey>, ClassId)>,
     paused: HashSet<String>,
     /// The block of jobs that each class has entered last.

@@ -8,13 +8,10 @@ use rusqlite::{CachedStatement, Connection};
 
 use crate::row::failed;
 
-/// Where a text lies in memory, and how long it is.
-type Place = (usize, usize);
-
 /// The statements that a batch has prepared so far. They go back to the connection with it.
 pub(super) struct Statements<'db> {
     db: &'db Connection,
-    idle: RefCell<Vec<(Place, CachedStatement<'db>)>>,
+    idle: RefCell<Vec<(&'static str, CachedStatement<'db>)>>,
 }
 
 impl<'db> Statements<'db> {
@@ -22,17 +19,16 @@ impl<'db> Statements<'db> {
         Self { db, idle: RefCell::new(Vec::new()) }
     }
 
-    /// Runs a statement, which must be at its end when `run` returns.
+    /// Runs a statement. Rows that `run` leaves unread are given up.
     pub(super) fn run<T>(
         &self,
         sql: &'static str,
         run: impl FnOnce(&mut CachedStatement<'db>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let place = (sql.as_ptr().addr(), sql.len());
         let found = {
             let mut idle = self.idle.borrow_mut();
             // The latest are last.
-            let at = idle.iter().rposition(|(of, _)| *of == place);
+            let at = idle.iter().rposition(|(of, _)| std::ptr::eq(*of, sql) || *of == sql);
             at.map(|at| idle.remove(at).1)
         };
         let mut statement = match found {
@@ -40,7 +36,7 @@ impl<'db> Statements<'db> {
             None => self.db.prepare_cached(sql).map_err(failed)?,
         };
         let result = run(&mut statement);
-        self.idle.borrow_mut().push((place, statement));
+        self.idle.borrow_mut().push((sql, statement));
         result
     }
 }

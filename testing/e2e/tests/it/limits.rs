@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use outlast_e2e::ledger::Event;
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::{KILL_AFTER, LEASE, eventually, poll, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, WorkerOptions};
@@ -49,22 +48,6 @@ fn await_all(scene: &Scene, jobs: &[String]) {
     }
 }
 
-/// Most jobs of these that ran at the same time, as the ledger's lines follow each other: a job
-/// says that it ends before its worker reports it.
-fn most_at_a_time(scene: &Scene, is_one: impl Fn(&str) -> bool) -> usize {
-    let (mut running, mut most) = (Vec::new(), 0);
-    for line in scene.ledger().read().into_iter().filter(|line| is_one(&line.job)) {
-        let attempt = (line.job, line.epoch);
-        match line.event {
-            Event::Start => running.push(attempt),
-            Event::End | Event::Failed => running.retain(|other| *other != attempt),
-            Event::Alive | Event::Term => {}
-        }
-        most = most.max(running.len());
-    }
-    most
-}
-
 fn time(attempt: &Value, field: &str) -> Option<Timestamp> {
     attempt[field].as_str()?.parse().ok()
 }
@@ -105,9 +88,9 @@ fn each_tenant_has_its_own_limit(scene: &Scene) {
     }
     await_all(scene, &all);
     for jobs in tenants.values() {
-        assert_eq!(most_at_a_time(scene, |job| jobs.iter().any(|one| one == job)), 1);
+        assert_eq!(scene.ledger().most_at_a_time(|job| jobs.iter().any(|one| one == job)), 1);
     }
-    assert_eq!(most_at_a_time(scene, |_| true), 2, "tenants do not wait for each other");
+    assert_eq!(scene.ledger().most_at_a_time(|_| true), 2, "tenants do not wait for each other");
     assert_eq!(shown(scene, "tenant")["in_use"], json!([]));
     scene.judge();
 }
@@ -163,7 +146,7 @@ fn limit_changes_under_load(scene: &Scene) {
     await_all(scene, &jobs);
     let attempts = attempts(scene, &jobs);
     let removed = removal(scene);
-    assert!(most_at_a_time(scene, |_| true) > 1);
+    assert!(scene.ledger().most_at_a_time(|_| true) > 1);
     for (at, _) in attempts.iter().filter(|(at, _)| *at < removed) {
         let in_flight = attempts
             .iter()
@@ -223,7 +206,7 @@ fn limit_holds_across_servers_and_a_server_that_dies_loses_no_slot() {
     });
     scene.server_mut().start_again();
     await_all(&scene, &jobs);
-    assert_eq!(most_at_a_time(&scene, |_| true), 2);
+    assert_eq!(scene.ledger().most_at_a_time(|_| true), 2);
     let in_flight = shown(&scene, "two")["in_use"][0]["in_flight"].clone();
     assert_eq!(in_flight, 0);
     scene.judge();

@@ -23,8 +23,8 @@ fn reason(api: &Api, id: &str) -> String {
         .join(" ")
 }
 
-/// Code that blocks in an async handler stops a worker's event loop, and not its heartbeats. The
-/// server that the worker is attached to once was the only one to see it.
+/// Code that blocks in an async handler stops a worker's event loop, and not its heartbeats. Only
+/// the server that the worker was attached to used to see it, and only until its connection broke.
 #[test]
 fn every_server_says_that_a_worker_beats_but_does_not_poll() {
     let scene = Scene::with(ServerOptions::bare().postgres());

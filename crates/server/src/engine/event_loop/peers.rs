@@ -42,6 +42,11 @@ impl Peers {
         self.signals.push(Signal::Phase { worker: worker.0, order: order.as_str().into(), by });
     }
 
+    /// A worker that did not poll has attached again.
+    pub(super) fn polls_again(&mut self, worker: WorkerId) {
+        self.signals.push(Signal::Polled { worker: worker.0, age: 0 });
+    }
+
     /// Attempts ended that limits counted.
     pub(super) fn freed(&mut self) {
         self.signals.push(Signal::Freed);
@@ -133,7 +138,10 @@ impl EventLoop {
             Signal::Queue { queue, paused } => self.set_paused(&queue, paused),
             Signal::Polled { worker, age } => {
                 let (worker, age) = (WorkerId(worker), Span(age));
-                self.shared.fleet.polled_elsewhere(worker, age, boot_time());
+                // Its own server knows better.
+                if self.shared.fleet.session(worker).is_none() {
+                    self.shared.fleet.polled(worker, age, boot_time());
+                }
             }
             Signal::Freed => self.slots_freed(),
             Signal::Limits => self.limits_changed(),

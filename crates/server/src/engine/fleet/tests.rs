@@ -285,19 +285,35 @@ fn sessions_here_are_known_at_once_and_show_whether_they_poll() {
     assert_eq!(words, "no eligible worker: no live worker has a handler for noop");
 }
 
-/// A server to which the worker was not attached once said that the job waits for its turn.
+/// A server to which the worker was not attached used to say that the job waits for its turn.
 #[test]
 fn a_worker_that_does_not_poll_at_another_server_is_not_eligible_here_either() {
     let shared = shared_by(&[record(1, "default", Standing::NEW)]);
     let words = || reason(&class("default"), &shared);
     let now = boot_time();
-    shared.fleet.polled_elsewhere(id(1), NOT_POLLING_AFTER, now);
+    shared.fleet.polled(id(1), NOT_POLLING_AFTER, now);
     assert_eq!(words(), "no eligible worker: w1 beats but has not polled for 10 s");
-    shared.fleet.polled_elsewhere(id(1), Span::ZERO, now);
+    shared.fleet.polled(id(1), Span::ZERO, now);
     assert_eq!(words(), "waits for its turn");
     // A server that is gone signals no more.
-    let long_ago = BootTime(now.0.checked_sub(LEASE.0).unwrap());
-    shared.fleet.polled_elsewhere(id(1), NOT_POLLING_AFTER, long_ago);
+    let long_ago = BootTime(now.0.saturating_sub(LEASE.0));
+    shared.fleet.polled(id(1), NOT_POLLING_AFTER, long_ago);
+    assert_eq!(words(), "waits for its turn");
+    // It attaches here; and loses its session while it does not poll.
+    let profile = shared.fleet.intern(Profile::of(&record(1, "default", Standing::NEW)));
+    let session = |number| {
+        let (outputs, _produced) = mpsc::unbounded_channel();
+        let closer = CancellationToken::new().drop_guard();
+        Session::new((id(1), number), ("w1", Arc::clone(&profile)), outputs, closer)
+    };
+    let stuck = session(1);
+    assert!(shared.fleet.attached(Arc::clone(&stuck.facts)), "the hint is taken back");
+    assert_eq!(eligible(&class("default"), &shared), Eligible::Yes);
+    stuck.facts.set_poll_age(NOT_POLLING_AFTER);
+    shared.fleet.detached(id(1));
+    assert_eq!(words(), "no eligible worker: w1 beats but has not polled for 10 s");
+    assert_eq!(eligible(&class("default"), &shared), Eligible::Away, "no job is failed for it");
+    assert!(shared.fleet.attached(Arc::clone(&session(2).facts)), "the hint is taken back");
     assert_eq!(words(), "waits for its turn");
 }
 

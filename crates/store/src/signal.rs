@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::time::Span;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -111,6 +112,12 @@ impl Signal {
         }
         together.extend(ready.into_iter().map(|(class, count)| Self::Ready(class, count)));
         together
+    }
+
+    /// A worker last polled this long ago.
+    #[must_use]
+    pub const fn polled(worker: WorkerId, age: Span) -> Self {
+        Self::Polled { worker: worker.0, age: age.0 }
     }
 
     /// An attempt was cancelled.

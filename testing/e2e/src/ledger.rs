@@ -102,18 +102,16 @@ impl Ledger {
     }
 
     /// Returns the most of these jobs that ran at the same time, as the lines follow each other: a
-    /// job says that it ends before its worker reports it. One that was lost counts until its next
-    /// attempt begins.
+    /// job says that it ends before its worker reports it.
     #[must_use]
     pub fn most_at_a_time(&self, is_one: impl Fn(&str) -> bool) -> usize {
-        let (mut running, mut most) = (BTreeMap::new(), 0);
+        let (mut running, mut most) = (Vec::new(), 0);
         for line in self.read().into_iter().filter(|line| is_one(&line.job)) {
+            let attempt = (line.job, line.epoch);
             match line.event {
-                Event::Start => drop(running.insert(line.job, line.epoch)),
-                Event::End | Event::Failed if running.get(&line.job) == Some(&line.epoch) => {
-                    running.remove(&line.job);
-                }
-                Event::End | Event::Failed | Event::Alive | Event::Term => {}
+                Event::Start => running.push(attempt),
+                Event::End | Event::Failed => running.retain(|other| *other != attempt),
+                Event::Alive | Event::Term => {}
             }
             most = most.max(running.len());
         }

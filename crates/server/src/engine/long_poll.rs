@@ -15,7 +15,7 @@ const FRESH: Span = Span::from_secs(60);
 /// How often the other servers are signalled a queue that clients fetch from.
 const SIGNAL_INTERVAL: Span = Span::from_secs(20);
 /// For how long a signal counts: a client may have fetched until just before the next was due.
-const SIGNAL_FRESH: Span = Span::from_secs(80);
+const SIGNAL_FRESH: Span = Span(FRESH.0 + SIGNAL_INTERVAL.0);
 /// Most queues signalled in this time; the rest follow later, as clients choose names freely.
 const SIGNALS_MAX: usize = 100;
 const SIGNALS_WITHIN: Span = Span::from_secs(1);

@@ -105,7 +105,7 @@ fn polled(engine: &Engine, worker: WorkerId, age: Span) {
         None => fleet.polled(worker, age, boot_time()),
     };
     if changed || age >= NOT_POLLING_AFTER {
-        engine.store().signal(vec![Signal::Polled { worker: worker.0, age: age.0 }]);
+        engine.store().signal(vec![Signal::polled(worker, age)]);
     }
 }
 

@@ -5,30 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outlast_cluster::Session;
-use outlast_e2e::process::run_to_end;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Run, Scene, Server, ServerOptions, WorkerOptions};
 use serde_json::{Value, json};
 
-/// What many short jobs may take on a small, loaded machine.
-const LONG: Duration = Duration::from_secs(60);
-
-fn limit(scene: &Scene, words: &[&str]) {
-    let url = scene.server().url();
-    let said = run_to_end(&[&["limits", "set"], words, &["--server", &url]].concat(), LONG);
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-}
-
-fn beside(scene: &Scene) -> Session {
-    Session::open(scene.server().database()).expect("a session")
-}
-
-fn await_all(scene: &Scene, jobs: &[String]) {
-    for job in jobs {
-        scene.await_status(job, "completed", LONG);
-    }
-}
+use crate::limits::{LONG, await_all, limits};
 
 /// Each slot is freed at one server while jobs that want it are enqueued at the other, for workers
 /// that are attached there. Without signals, a server looks at the store.
@@ -37,7 +19,7 @@ fn freed_slot_reaches_the_jobs_of_another_server_that_hears_nothing() {
     // A job that lapses starts again while its lost attempt may still run.
     let slow = || ServerOptions::default().set("worker.heartbeat_interval", json!(1));
     let scene = Scene::with(slow().postgres());
-    let beside = beside(&scene);
+    let beside = Session::open(scene.server().database()).expect("a session");
     beside
         .run(
             "create table public.unheard (said text);
@@ -48,7 +30,7 @@ fn freed_slot_reaches_the_jobs_of_another_server_that_hears_nothing() {
         .expect("a deaf database");
     let other = scene.another_server_with("other", slow());
     let there = Api::new(&other.url());
-    limit(&scene, &["one", "--type", "ledger.run", "--concurrency", "1"]);
+    limits(&scene, &["set", "one", "--type", "ledger.run", "--concurrency", "1"]);
     let _near = scene.worker_with(&WorkerOptions::named("near").flag("--labels", "zone=a"));
     let far = WorkerOptions::named("far").flag("--labels", "zone=b").through(&other.url());
     let _far = scene.worker_with(&far);
@@ -111,14 +93,14 @@ fn limit_that_another_session_holds_stops_only_the_starts_that_it_counts() {
     let scene = Scene::with(ServerOptions::default().postgres());
     let other = scene.another_server("other");
     let there = Api::new(&other.url());
-    limit(&scene, &["tenant", "--key", "tenant", "--concurrency", "2"]);
+    limits(&scene, &["set", "tenant", "--key", "tenant", "--concurrency", "2"]);
     let _near = scene.worker("near");
     let _far = scene.worker_with(&WorkerOptions::named("far").through(&other.url()));
     let of = |tenant: &str, run: Run| run.with("keys", json!({ "tenant": tenant }));
     let first = scene.run(of("a", Run::holding(Duration::from_secs(5))));
     scene.await_start(&first, 1, within(LEASE));
 
-    let holder = beside(&scene);
+    let holder = Session::open(scene.server().database()).expect("a session");
     holder.run("begin; select * from outlast.gate where value = 'a' for update").expect("a lock");
     let status = scene.api().execution(&first)["status"].clone();
     assert_ne!(status, "completed", "it ends under the lock");

@@ -11,7 +11,7 @@ use outlast_e2e::{Api, Run, Scene, ServerOptions, WorkerOptions};
 use serde_json::{Value, json};
 
 /// What many short jobs may take on a small, loaded machine.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 fn embedded() -> Scene {
     Scene::start()
@@ -27,7 +27,7 @@ fn try_limits(scene: &Scene, words: &[&str]) -> Finished {
 }
 
 #[track_caller]
-fn limits(scene: &Scene, words: &[&str]) -> String {
+pub(crate) fn limits(scene: &Scene, words: &[&str]) -> String {
     let said = try_limits(scene, words);
     assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
     said.stdout
@@ -42,7 +42,7 @@ fn of_tenant(run: Run, tenant: &str) -> Run {
     run.with("keys", json!({ "tenant": tenant }))
 }
 
-fn await_all(scene: &Scene, jobs: &[String]) {
+pub(crate) fn await_all(scene: &Scene, jobs: &[String]) {
     for job in jobs {
         scene.await_status(job, "completed", LONG);
     }

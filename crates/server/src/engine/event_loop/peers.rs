@@ -44,7 +44,7 @@ impl Peers {
 
     /// A worker that did not poll has attached again.
     pub(super) fn polls_again(&mut self, worker: WorkerId) {
-        self.signals.push(Signal::Polled { worker: worker.0, age: 0 });
+        self.signals.push(Signal::polled(worker, Span::ZERO));
     }
 
     /// Attempts ended that limits counted.

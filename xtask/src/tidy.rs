@@ -11,6 +11,11 @@ use crate::words::Retired;
 /// A file longer than this holds two ideas.
 const LINES_MAX: usize = 600;
 
+/// Longest subject of a commit, in characters; the reason belongs in the body.
+const SUBJECT_MAX: usize = 72;
+/// Commits before this time are left as they are.
+const SUBJECTS_SINCE: &str = "2026-11-25T14:00:00Z";
+
 /// Which of our crates each crate may use. Arrows go one way.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("outlast-core", &[]),
@@ -75,7 +80,27 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
     for manifest in manifests(root)? {
         check_manifest(&manifest, &mut faults)?;
     }
+    check_subjects(root, &mut faults)?;
     Ok(faults)
+}
+
+/// Checks the subjects of commits, as far back as the clone goes.
+fn check_subjects(root: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
+    let logged = Command::new("git")
+        .args(["log", "--no-merges", "--format=%h %s", "--since", SUBJECTS_SINCE])
+        .current_dir(root)
+        .output()
+        .context("failed to run git")?;
+    for line in String::from_utf8(logged.stdout)?.lines() {
+        let Some((commit, subject)) = line.split_once(' ') else { continue };
+        let length = subject.chars().count();
+        if length > SUBJECT_MAX {
+            faults.push(format!(
+                "commit {commit}: a subject of {length} characters, more than {SUBJECT_MAX}"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {

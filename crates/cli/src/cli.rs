@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
 use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::use_colour;
 use outlast_cli_core::process;
 use outlast_worker::handover;
 
@@ -219,6 +220,7 @@ pub(crate) fn run() -> ExitCode {
     if matches!(cli.command, Command::Server(_)) {
         handover::keep_from_children();
     }
+    use_colour(!environment.no_color());
     let verbosity = (cli.command.verbosity(), cli.parent.is_some());
     let outcome = log::start(cli.log_format, verbosity, &environment)
         .and_then(|()| cli.parent.map_or(Ok(()), process::end_with))

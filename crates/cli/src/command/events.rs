@@ -217,13 +217,15 @@ mod tests {
     use super::COLUMNS;
 
     #[test]
-    fn events_of_a_job_fit_a_hundred_columns_in_a_pipe() {
-        let by = "worker 01a1fcae-2d50-72c9-9c67-56e57a9c8e7c";
+    fn an_event_is_whole_in_a_pipe_and_wrapped_on_a_terminal() {
+        let by = "worker shell-1";
+        let evidence = "the worker reported that its process exited with code 0";
         let event = json!({"time": "2026-11-22T13:46:21.211Z", "type": "job.completed",
             "data": {"job_id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c", "by": by,
-                "evidence": "the worker reported that its process exited with code 0"}});
-        let shown = Table::for_pipe(&[event], COLUMNS).to_string();
-        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(shown.contains("01a1fcae-2d50-72c9-9c67-56e57a9c8e7c"), "{shown}");
+                "evidence": evidence}});
+        let shown = Table::for_pipe(std::slice::from_ref(&event), COLUMNS).to_string();
+        assert!(shown.contains(by) && shown.contains(evidence), "{shown}");
+        let shown = Table::of(&[event], COLUMNS).fit(Some(100)).to_string();
+        assert!(shown.contains("exited with code 0") && !shown.contains('…'), "{shown}");
     }
 }

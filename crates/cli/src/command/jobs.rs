@@ -533,7 +533,6 @@ mod tests {
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         assert!(!shown.contains("WAIT"), "nothing waits: {shown}");
         let piped = Table::for_pipe(&jobs, COLUMNS).to_string();
-        assert!(piped.lines().all(|line| line.chars().count() <= 100), "{piped}");
         assert!(piped.contains("WAIT"), "{piped}");
         let narrow = Table::of(&jobs, COLUMNS).fit(Some(60)).to_string();
         assert!(narrow.contains("completed") && narrow.contains("requested"), "{narrow}");

@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn tables_fit_a_hundred_columns() {
-        for shown in [page(&limit()), Table::for_pipe(&[limit()], COLUMNS).to_string()] {
+        for shown in [page(&limit()), Table::of(&[limit()], COLUMNS).to_string()] {
             assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         }
     }

@@ -111,9 +111,9 @@ impl Environment {
         self.get("OUTLAST_LOG")
     }
 
-    /// Whether the user asked for output without colours.
+    /// Whether the user asked for output without colours, or has a terminal that knows none.
     pub(crate) fn no_color(&self) -> bool {
-        self.get("NO_COLOR").is_some()
+        self.get("NO_COLOR").is_some() || self.get("TERM") == Some("dumb")
     }
 
     /// Only what says which server to ask, and how.

@@ -14,6 +14,10 @@ Data goes to stdout, everything else to stderr. Commands that print data have `-
 duration is a number of seconds, or `200ms`, `30s`, `5m`, `2h`, `7d`. Settings of server and worker are in
 [configuration.md](configuration.md).
 
+A pipe or a file gets tables whole: nothing is cut, and the columns are the same whatever is in them. A
+terminal gets what fits its width: errors and evidence are wrapped, or stand below their row, up to 8 lines;
+columns without any value are left out. States are coloured there unless `NO_COLOR` is set.
+
 ";
 
 fn page() -> String {

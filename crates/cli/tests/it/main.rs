@@ -13,6 +13,7 @@ mod log;
 mod reference;
 mod running;
 mod stub;
+mod terminal;
 mod workers;
 
 use std::process::{Command, Stdio};

@@ -66,6 +66,8 @@ pub const WORKER_NAME_MAX: usize = 255;
 pub const CONCURRENCY_MAX: u32 = 10_000;
 /// Longest long poll of an OJS fetch; clients time out at 30 s.
 pub const LONG_POLL_MAX: Span = Span::from_secs(20);
+/// Longest a request waits for the end of an execution; proxies often give up after a minute.
+pub const EXECUTION_WAIT_MAX: Span = Span::from_secs(60);
 /// Shortest heartbeat interval a server grants: a beat is a store write.
 pub const HEARTBEAT_MIN: Span = Span::from_millis(100);
 /// Longest heartbeat interval a server grants: it bounds every detection.

@@ -12,6 +12,7 @@
 //! Handlers read from the store and change things through the engine only.
 
 mod catalog;
+mod commit_watch;
 mod csrf;
 mod doctor;
 mod error;

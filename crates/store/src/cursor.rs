@@ -212,17 +212,17 @@ impl<'q> Reading<'q> {
     /// Returns the page.
     #[must_use]
     pub fn page(self) -> EventPage {
-        EventPage { events: self.events, next: self.cursor.text() }
+        let is_complete = self.events.len() < self.limit && self.looked < LOOKED_MAX;
+        EventPage { events: self.events, next: self.cursor.text(), is_complete }
     }
 
     /// Returns the page of a log that was read as far as it matters: unless the page is full, it
     /// is read to `end`.
     #[must_use]
     pub fn page_until(self, end: Option<String>) -> EventPage {
-        let is_part = self.events.len() >= self.limit || self.looked >= LOOKED_MAX;
         let page = self.page();
         match end {
-            Some(next) if !is_part => EventPage { next, ..page },
+            Some(next) if page.is_complete => EventPage { next, ..page },
             _ => page,
         }
     }
@@ -337,7 +337,8 @@ mod tests {
         let batch = |lane: i64| Logged { n: 9, at: lane, body: "[]".to_owned() };
         let lane = |lane: i64| Window::new((lane, lane == 600), vec![batch(lane)], 8);
         assert!(reading.read((1..=600).map(lane).collect()).unwrap());
-        assert_eq!(reading.page().next, "600_600=10.0");
+        let page = reading.page();
+        assert_eq!((page.next.as_str(), page.is_complete), ("600_600=10.0", true));
     }
 
     /// Batches were counted once, and not what is in them: a page of a busy store took seconds.
@@ -356,6 +357,7 @@ mod tests {
         let body = format!("[{}]", [one; 999].join(","));
         let batches = (1..=500).map(|n| Logged { n, at: n, body: body.clone() }).collect();
         assert!(reading.read(vec![Window::new((1, true), batches, 500)]).unwrap());
-        assert_eq!(reading.page().next, "1_1=21.0");
+        let page = reading.page();
+        assert_eq!((page.next.as_str(), page.is_complete), ("1_1=21.0", false));
     }
 }

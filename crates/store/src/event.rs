@@ -152,4 +152,6 @@ pub struct EventPage {
     pub events: Vec<(String, Event)>,
     /// Cursor that continues after everything looked at, matching or not.
     pub next: String,
+    /// Whether the log was looked at to its end.
+    pub is_complete: bool,
 }

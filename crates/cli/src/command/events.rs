@@ -14,12 +14,15 @@ use crate::command::search;
 use crate::config::Environment;
 use crate::output::{self, Format};
 
+/// The status of a stream that has no more events.
+const NO_CONTENT: u16 = 204;
+
 /// Pause before reconnecting.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Follow new events
+    /// Follow new events; with --job until the job has ended
     #[arg(short, long)]
     follow: bool,
     /// Only events of these types, such as job.completed,job.failed or worker.*
@@ -140,6 +143,8 @@ async fn follow(
         query.push(("stream", Some("true".to_owned())));
         query.push(("cursor", after.clone()));
         match client.stream(path, &query).await {
+            // The job has ended, and this was all.
+            Ok(response) if response.status() == NO_CONTENT => return Ok(Exit::Ok),
             Ok(mut response) => {
                 is_new = false;
                 let mut waiting = Vec::new();

@@ -14,11 +14,11 @@ use crate::output::{self, print};
 
 /// Shortest and longest pause between two questions; it doubles while nothing happens.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-const PAUSE_MAX: Duration = Duration::from_millis(320);
+pub(super) const PAUSE_MAX: Duration = Duration::from_millis(320);
 /// How long a job may wait before it is said why.
 const SILENT_MAX: Duration = Duration::from_secs(2);
 /// How long a server may be away before following it is given up.
-const AWAY_MAX: Duration = Duration::from_secs(30);
+pub(super) const AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// Where output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

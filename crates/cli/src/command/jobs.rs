@@ -1,6 +1,7 @@
 //! `outlast jobs`: list, show, cancel, retry, logs.
 
 pub(crate) mod show;
+mod wait;
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,6 +39,8 @@ pub(crate) enum Command {
     RunNow(Ids),
     /// Print a job's output
     Logs(Logs),
+    /// Wait for a job's end and exit with its outcome
+    Wait(wait::Wait),
 }
 
 /// Selects jobs.
@@ -171,6 +174,7 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
         Command::Rerun(args) => ids(&args, environment, "rerun").await,
         Command::RunNow(args) => ids(&args, environment, "run-now").await,
         Command::Logs(args) => logs(&args, environment).await,
+        Command::Wait(args) => wait::run(&args, environment).await,
     }
 }
 

@@ -255,7 +255,8 @@ async fn warn_of_stranger(client: &Client, wanted: &str) {
     say(&format!("warning: neither an action nor a worker handles {}{near}\n", escape(wanted)));
 }
 
-fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
+/// Reads a duration that a flag gives.
+pub(super) fn duration(flag: &str, given: Option<&str>) -> Result<Option<Duration>, Failure> {
     let Some(text) = given else { return Ok(None) };
     let parsed = value::duration(&Value::String(text.to_owned()));
     let wrong = |expected| Failure::usage(format!("{flag} is `{text}`, which is not {expected}"));
@@ -271,7 +272,8 @@ fn time(given: &str) -> Result<String, Failure> {
     Ok(at.to_string())
 }
 
-fn still_going(id: &str, job: &Value) -> Failure {
+/// The failure of a wait that was over before the job was.
+pub(super) fn still_going(id: &str, job: &Value) -> Failure {
     let waiting = at(job, "waiting_reason").and_then(Value::as_str).map(escape);
     let waiting = waiting.map_or_else(String::new, |reason| format!(": {reason}"));
     let message = format!("job {id} is {} after the wait{waiting}", text_at(job, "status"));
@@ -279,7 +281,8 @@ fn still_going(id: &str, job: &Value) -> Failure {
     Failure::new(Exit::WaitTimedOut, message).with_hint(hint)
 }
 
-fn outcome(id: &str, job: &Value) -> Result<Exit, Failure> {
+/// How a command ends that has waited for this job.
+pub(super) fn outcome(id: &str, job: &Value) -> Result<Exit, Failure> {
     let status = text_at(job, "status");
     if status == "completed" {
         let attempt = text_at(job, "attempt");

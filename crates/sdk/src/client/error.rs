@@ -35,6 +35,9 @@ pub enum ClientError {
         /// The job as it was last seen, if it was.
         job: Option<Box<Job>>,
     },
+    /// The job has ended, and all of its events were returned.
+    #[error("the job has ended: it has no more events")]
+    JobEnded,
     /// The request cannot be written as JSON.
     #[error("cannot write {what} as JSON")]
     Encode {
@@ -163,6 +166,7 @@ impl ClientError {
             Self::Refused(refusal) => Some(refusal),
             Self::Unreachable { .. }
             | Self::WaitTimedOut { .. }
+            | Self::JobEnded
             | Self::Encode { .. }
             | Self::Decode { .. }
             | Self::Usage { .. } => None,

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! begin ─▶ connect at the cursor ─▶ read ─▶ event: keep its cursor, hand it over
-//!             ▲    └─▶ refused for good: returned, and the end
+//!             ▲    ├─▶ refused for good: returned, and the end
+//!             │    └─▶ 204, as a job has no more events: the same
 //!             └─ pause ◀── lost, silent, or refused for now
 //! ```
 
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::State;
-use reqwest::Response;
+use reqwest::{Response, StatusCode};
 use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
@@ -34,8 +35,8 @@ pub struct EventFilter {
     after: Option<String>,
 }
 
-/// Events as they happen. It never ends by itself: after a lost connection it continues with the
-/// next event.
+/// Events as they happen. After a lost connection it continues with the next event. Only the events
+/// of one job end, with [`ClientError::JobEnded`].
 #[derive(Debug)]
 pub struct Events {
     http: Http,
@@ -164,7 +165,7 @@ impl Events {
     ///
     /// # Errors
     /// When the server refuses for good: the token does not allow it, the job is not known,
-    /// the cursor is not one of its own.
+    /// the cursor is not one of its own. [`ClientError::JobEnded`] after the last event of a job.
     pub async fn next(&mut self) -> Result<Event, ClientError> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -231,7 +232,11 @@ impl Events {
         if let Some(cursor) = &self.cursor {
             request = request.query("cursor", cursor);
         }
-        self.stream = Some(self.http.stream(&request).await?);
+        let stream = self.http.stream(&request).await?;
+        if stream.status() == StatusCode::NO_CONTENT {
+            return Err(Failed::Ended);
+        }
+        self.stream = Some(stream);
         self.reader = Reader::default();
         Ok(())
     }

@@ -79,6 +79,8 @@ pub(super) enum Failed {
     Unanswered { reason: String, sent: bool },
     /// A response other than success.
     Refused { refusal: Box<Refusal>, retry_after: Option<Duration> },
+    /// A stream of events that has no more.
+    Ended,
 }
 
 impl<'a> HttpRequest<'a> {
@@ -231,6 +233,7 @@ impl Http {
     pub(super) async fn error(&self, failed: Failed, tries: u32) -> ClientError {
         match failed {
             Failed::Refused { refusal, .. } => ClientError::Refused(refusal),
+            Failed::Ended => ClientError::JobEnded,
             Failed::Unanswered { reason, .. } => {
                 let server = self.inner.server.as_str().to_owned();
                 let reason = match self.inner.tls.refusal(&server).await {
@@ -250,6 +253,7 @@ impl Failed {
             Self::Unanswered { .. } => true,
             // Its producer decides whether to wait for a full queue.
             Self::Refused { refusal, .. } if refusal.code == QUEUE_FULL => false,
+            Self::Ended => false,
             Self::Refused { refusal, .. } => matches!(refusal.status, 429 | 502..=504),
         }
     }
@@ -270,7 +274,7 @@ impl Failed {
             Self::Refused { retry_after: Some(asked), .. } => {
                 due.max(asked.mul_f64(1.0 + jitter / 4.0))
             }
-            Self::Refused { retry_after: None, .. } | Self::Unanswered { .. } => due,
+            Self::Refused { retry_after: None, .. } | Self::Unanswered { .. } | Self::Ended => due,
         }
     }
 }

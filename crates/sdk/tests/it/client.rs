@@ -188,6 +188,19 @@ async fn events_go_on_after_the_last_one_when_the_connection_is_lost() {
 }
 
 #[tokio::test]
+async fn events_of_a_job_end_after_its_last_one() {
+    let last = event(1, "job.completed", "completed").replacen('\n', "\nevent: job.completed\n", 1);
+    let server = ScriptedHttp::start([Answer::Streams(last), Answer::Says(204, "", &[])]).await;
+    let mut events = Client::new(&server.url).unwrap().events(EventFilter::default().job(id()));
+    assert_eq!(within(events.next()).await.unwrap().event_type, "job.completed");
+    let ended = within(events.next()).await.unwrap_err();
+    assert!(matches!(ended, ClientError::JobEnded), "{ended:?}");
+    let asked = server.asked();
+    assert_eq!(asked.len(), 2);
+    assert!(asked[1].line.ends_with("/events?stream=true&cursor=c1"), "{}", asked[1].line);
+}
+
+#[tokio::test]
 async fn where_there_are_no_events_a_wait_asks_again_and_again() {
     let none = Answer::Says(404, r#"{"error":{"code":"not_found","message":"no path"}}"#, &[]);
     let seen = Answer::Says(200, JOB, &[]);

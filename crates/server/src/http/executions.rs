@@ -6,6 +6,7 @@ mod create;
 mod detail;
 mod list;
 mod view;
+mod wait;
 
 use outlast_wire::ojs::error::Code;
 
@@ -28,6 +29,8 @@ const LIST: &[(&str, &str)] = &[
     ("limit", "Page size, 50 by default"),
     ("cursor", "`next_cursor` of the previous page"),
 ];
+const SHOW: &[(&str, &str)] =
+    &[("wait", "Answer when it has ended, or after this long, such as `30s`; at most `60s`")];
 const IF_STATUS: &[(&str, &str)] = &[("if_status", "Only if this is still its status; else 409")];
 const LOGS: &[(&str, &str)] = &[
     ("after", "Only chunks after this number"),
@@ -49,6 +52,7 @@ const EVENTS: &[(&str, &str)] = &[
 fn below(root: &'static str) -> Routes {
     let path = |rest: &str| format!("{root}{rest}");
     Routes::new()
+        .merge(history(root))
         .add(
             post(root, Scope::Produce, "Enqueues an execution of an action", Schema::Execution)
                 .enqueues(Schema::ExecutionRequest)
@@ -56,7 +60,10 @@ fn below(root: &'static str) -> Routes {
             create::create,
         )
         .add(get(root, Scope::Read, "Lists executions", Schema::Executions).query(LIST), list::list)
-        .add(get(path("/{id}"), Scope::Read, "Shows an execution", Schema::Execution), detail::show)
+        .add(
+            get(path("/{id}"), Scope::Read, "Shows an execution", Schema::Execution).query(SHOW),
+            detail::show,
+        )
         .add(
             post(path("/{id}/cancel"), Scope::Produce, "Cancels an execution", Schema::Execution)
                 .query(IF_STATUS)
@@ -95,6 +102,11 @@ fn below(root: &'static str) -> Routes {
             .refuses(&[Code::Conflict, Code::ValidationError]),
             detail::rerun,
         )
+}
+
+fn history(root: &'static str) -> Routes {
+    let path = |rest: &str| format!("{root}{rest}");
+    Routes::new()
         .add(
             get(path("/{id}/logs"), Scope::Read, "Shows the output", Schema::Logs)
                 .query(LOGS)
@@ -105,7 +117,7 @@ fn below(root: &'static str) -> Routes {
             get(
                 path("/{id}/events"),
                 Scope::Read,
-                "Lists the events, or streams them",
+                "Lists the events, or streams them until the execution has ended",
                 Schema::Events,
             )
             .query(EVENTS)

@@ -114,7 +114,10 @@ fn responses(route: &Route) -> Value {
         good[media_type] = json!({"schema": {"type": "string"}});
     }
     for status in route.statuses {
-        answers[status.to_string()] = json!({"description": route.about, "content": good});
+        answers[status.to_string()] = match status {
+            204 => json!({"description": "no event will come after the cursor"}),
+            _ => json!({"description": route.about, "content": good}),
+        };
     }
     for code in route.codes() {
         refusal(&mut answers[error::status(code).as_str()], media_type(route), code);

@@ -158,7 +158,10 @@ impl ApiRequest {
             let name = decoded(name);
             if !name.is_empty() && known.iter().all(|(one, _)| *one != name) {
                 let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-                let problem = format!("is not a parameter here; known are {}", all.join(", "));
+                let problem = match &all[..] {
+                    [] => "is not a parameter here; there are none".to_owned(),
+                    all => format!("is not a parameter here; known are {}", all.join(", ")),
+                };
                 return Err(Fault::field(&name, problem).into());
             }
             let is_empty = decoded(value).split(',').all(|word| word.trim().is_empty());

@@ -37,6 +37,11 @@ impl ApiResponse {
         Self::ok(body).with_status(StatusCode::CREATED)
     }
 
+    /// Returns 204.
+    pub(crate) const fn nothing() -> Self {
+        Self::ok(Vec::new()).with_status(StatusCode::NO_CONTENT)
+    }
+
     /// Returns a stream.
     pub(crate) fn stream(status: StatusCode, kind: &'static str, stream: Body) -> Self {
         Self { stream: Some(stream), ..Self::text(kind, Vec::new()) }.with_status(status)

@@ -99,9 +99,9 @@ impl Route {
         self
     }
 
-    /// Marks it as able to stream events.
+    /// Marks it as able to stream events. It returns 204 where no more will come.
     pub(crate) const fn streams(self) -> Self {
-        self.also(EVENT_STREAM)
+        self.statuses(&[200, 204]).also(EVENT_STREAM)
     }
 
     pub(crate) const fn also(mut self, media_type: &'static str) -> Self {
@@ -129,9 +129,10 @@ impl Route {
 
     /// Whether a parameter of the query that it does not know, or an empty one, is refused: a slip
     /// there would be a filter that does not filter. The standard lets servers pass over what they do
-    /// not know, and its clients may send it.
+    /// not know, and its clients may send it. A probe that is refused would have a sound server
+    /// restarted.
     fn is_exact(&self) -> bool {
-        !self.query.is_empty() && !self.is_of_the_standard()
+        !self.is_of_the_standard() && !self.path.starts_with("/health")
     }
 
     fn names_something(&self) -> bool {
@@ -155,7 +156,7 @@ impl Route {
             Code::NotFound => self.names_something(),
             // The standard's version is checked of every request.
             Code::Unsupported => self.is_of_the_standard(),
-            Code::ValidationError => self.keyed || self.is_exact(),
+            Code::ValidationError => self.keyed || (self.is_exact() && !self.query.is_empty()),
             Code::Conflict => self.keyed,
             Code::Duplicate | Code::QueueFull => self.keyed,
             Code::Unavailable => !self.gives.is_at_hand(),

@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A stream holds one page at most and reads the next when that one was sent, so a slow client
-//! costs nothing but its connection and loses nothing: the log is the buffer. The more streams
-//! there are, the longer each pauses between reads: everyone who waits for a job has one, and
-//! together they must leave the machine to the jobs.
+//! costs nothing but its connection and loses nothing: the log is the buffer.
+//!
+//! The stream of one job ends after the job's last event. A client that asks for more then gets
+//! 204, which tells browsers not to come back.
 
 use std::time::Duration;
 
@@ -18,11 +19,12 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use http::StatusCode;
-use outlast_store::event::EventQuery;
+use outlast_core::id::JobId;
+use outlast_core::job::State;
+use outlast_store::event::{Event, EventPage, EventQuery};
 use outlast_wire::Fault;
-use tokio::sync::watch;
-use tokio::time::Instant;
 
+use super::commit_watch::CommitWatch;
 use super::error::ApiError;
 use super::event_log::PAGE;
 use super::request::ApiRequest;
@@ -33,13 +35,6 @@ use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Streams get no signal of commits by other servers, so they look this often.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause between two reads of a stream, for each stream: 10,000 reads a second in all.
-const PAUSE_A_STREAM: Duration = Duration::from_micros(100);
-/// Longest and shortest such pause; timers are no finer than the latter.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
-const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// More commits than this since the last read may not fit into one read.
 const LOOK: u64 = 10_000;
 /// How long a client should wait before it reconnects, in milliseconds.
@@ -66,57 +61,126 @@ pub(super) async fn respond(
     req: ApiRequest,
     mut query: EventQuery,
 ) -> Result<ApiResponse, ApiError> {
+    let commits = CommitWatch::new(&req.app);
+    let mut end = match query.job {
+        Some(job) => Some(JobEnd::look_for(&req.app, job).await?),
+        None => None,
+    };
+    // All of a job's events are read, whichever are wanted: one of them says that it has ended.
+    let wanted = end.is_some().then(|| query.clone());
+    if wanted.is_some() {
+        query = EventQuery { names: Vec::new(), queues: Vec::new(), worker: None, ..query };
+    }
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
     let first = event_log::page(&req.app, &query).await?;
-    let commits = req.app.engine.shared().commits.subscribe();
+    if first.events.is_empty() && end.as_ref().is_some_and(|end| end.is_reached(&first)) {
+        return Ok(ApiResponse::nothing());
+    }
+    if let Some(end) = &mut end {
+        end.note(&first);
+    }
+    let (seen, sent) = (commits.count(), None);
+    let mut reader =
+        Reader { app: req.app, query, wanted, end, commits, seen, is_ahead: false, sent };
+    let mut events = Vec::new();
+    reader.take(&mut events, first);
     let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
-    if first.events.is_empty() {
+    if events.is_empty() {
         // So that a reader who has seen no event yet loses none either.
-        write_cursor(&mut greeting, &first.next);
+        reader.write_cursor(&mut greeting);
     }
     greeting.push(b'\n');
-    for (cursor, event) in &first.events {
-        write(&mut greeting, cursor, event);
-    }
-    query.after = Some(first.next);
-    let (seen, again_at) = (*commits.borrow(), Instant::now());
-    let reader = Reader { app: req.app, query, commits, seen, again_at, sent: None };
+    greeting.append(&mut events);
     let rest = stream::unfold(reader, Reader::next);
     let head = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(greeting))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(head, rest));
     Ok(ApiResponse::stream(StatusCode::OK, "text/event-stream", body))
 }
 
-fn write(out: &mut Vec<u8>, cursor: &str, event: &outlast_store::event::Event) {
+fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
     out.extend_from_slice(b"id: ");
     out.extend_from_slice(cursor.as_bytes());
+    out.extend_from_slice(b"\nevent: ");
+    out.extend_from_slice(event.kind.word().as_bytes());
     out.extend_from_slice(b"\ndata: ");
     // JSON as it is written here has no line breaks.
     event_log::write(out, cursor, event);
     out.extend_from_slice(b"\n\n");
 }
 
-/// Says where a stream is while there is no event to say it.
-fn write_cursor(out: &mut Vec<u8>, cursor: &str) {
-    if !cursor.is_empty() {
-        out.extend_from_slice(b"id: ");
-        out.extend_from_slice(cursor.as_bytes());
-        out.push(b'\n');
-    }
-}
-
 /// One stream under way.
 struct Reader {
     app: App,
+    /// What is read.
     query: EventQuery,
-    /// Changes with every commit.
-    commits: watch::Receiver<u64>,
-    /// How many there were at the last look.
+    /// What is sent of it, if not all.
+    wanted: Option<EventQuery>,
+    /// Set for the stream of one job.
+    end: Option<JobEnd>,
+    commits: CommitWatch,
+    /// How many commits there were at the last look.
     seen: u64,
-    /// When the log may be read again.
-    again_at: Instant,
+    /// Whether events were passed over since the client was last sent a cursor.
+    is_ahead: bool,
     /// When the latest piece was handed on.
     sent: Option<outlast_core::time::BootTime>,
+}
+
+/// Where the stream of one job is to end.
+struct JobEnd {
+    job: JobId,
+    /// Whether the store had the job when it was last looked up.
+    is_known: bool,
+    stage: Stage,
+}
+
+/// How far the stream of one job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The job goes on.
+    UnderWay,
+    /// The latest event may be the last one.
+    Near,
+    /// The store has the event that ended the job.
+    Ended,
+}
+
+impl JobEnd {
+    async fn look_for(app: &App, job: JobId) -> Result<Self, ApiError> {
+        let mut end = Self { job, is_known: false, stage: Stage::Near };
+        end.look(app).await?;
+        Ok(end)
+    }
+
+    /// Looks whether the job has ended, if that may be. Before a page is read, so that the page has
+    /// all that led to its end.
+    async fn look(&mut self, app: &App) -> Result<(), ApiError> {
+        if self.stage != Stage::Near {
+            return Ok(());
+        }
+        let record = app.engine.store().job(self.job).await?;
+        let has_ended = match &record {
+            Some(record) => record.state.is_terminal(),
+            // Deleted. One that was never there may still be enqueued.
+            None => self.is_known,
+        };
+        self.stage = if has_ended { Stage::Ended } else { Stage::UnderWay };
+        self.is_known |= record.is_some();
+        Ok(())
+    }
+
+    /// Whether a page that was read after the latest look has the job's last event.
+    fn is_reached(&self, page: &EventPage) -> bool {
+        self.stage == Stage::Ended && page.is_complete
+    }
+
+    /// Takes note of a page's events. One after the end is of another life.
+    fn note(&mut self, page: &EventPage) {
+        if let Some((_, event)) = page.events.last() {
+            let is_near = event.state.is_none_or(State::is_terminal);
+            self.stage = if is_near { Stage::Near } else { Stage::UnderWay };
+        }
+    }
 }
 
 type Piece = Result<Bytes, std::convert::Infallible>;
@@ -139,16 +203,15 @@ impl Reader {
         Some((Ok(piece), self))
     }
 
-    /// Waits for events, or for as long as silence may last; nothing when the log is gone.
+    /// Waits for events, or for as long as silence may last; nothing when the stream ends.
     async fn piece(&mut self) -> Option<Bytes> {
         let silence = tokio::time::sleep(HEARTBEAT);
         tokio::pin!(silence);
         loop {
-            tokio::time::sleep_until(self.again_at).await;
-            // Noted before reading, so that commits in the meantime cause another read.
-            let commits = *self.commits.borrow_and_update();
+            // Before reading, so that commits in the meantime cause another read.
+            let commits = self.commits.ready().await;
             let is_behind = commits.wrapping_sub(std::mem::replace(&mut self.seen, commits)) > LOOK;
-            let page = match event_log::page(&self.app, &self.query).await {
+            let page = match self.read().await {
                 Ok(page) => page,
                 Err(failure) => {
                     // The reader comes back when the store does.
@@ -157,20 +220,21 @@ impl Reader {
                 }
             };
             let looked_on = self.query.after.as_ref() != Some(&page.next);
-            self.query.after = Some(page.next);
             let is_full = page.events.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
             if !is_full && !is_behind {
-                self.again_at = Instant::now() + pause(self.streams());
+                self.commits.pause(&self.app);
             }
-            if !page.events.is_empty() {
-                let mut out = Vec::with_capacity(page.events.len() * 384);
-                for (cursor, event) in &page.events {
-                    write(&mut out, cursor, event);
-                }
+            let is_last = self.end.as_ref().is_some_and(|end| end.is_reached(&page));
+            let mut out = Vec::with_capacity(page.events.len() * 384);
+            self.take(&mut out, page);
+            if !out.is_empty() {
                 return Some(Bytes::from(out));
             }
+            if is_last {
+                return self.last_cursor();
+            }
             if looked_on {
-                if silence.deadline() <= Instant::now() {
+                if silence.deadline() <= tokio::time::Instant::now() {
                     // Events that do not match are silence to the client.
                     return Some(self.still_here());
                 }
@@ -178,50 +242,70 @@ impl Reader {
                 tokio::task::yield_now().await;
                 continue;
             }
+            if self.end.as_ref().is_some_and(|end| end.stage == Stage::Near) {
+                // That event may have been the last one.
+                continue;
+            }
             tokio::select! {
-                changed = self.commits.changed() => changed.ok()?,
+                changed = self.commits.changed() => changed.then_some(())?,
                 () = &mut silence => return Some(self.still_here()),
-                () = tokio::time::sleep(LOOK_INTERVAL), if self.is_shared() => {}
             }
         }
     }
 
-    /// Whether other servers may write to the store.
-    fn is_shared(&self) -> bool {
-        !self.app.engine.store().has_one_writer()
+    /// Reads the next page.
+    async fn read(&mut self) -> Result<EventPage, ApiError> {
+        if let Some(end) = &mut self.end {
+            end.look(&self.app).await?;
+        }
+        let page = event_log::page(&self.app, &self.query).await?;
+        if let Some(end) = &mut self.end {
+            end.note(&page);
+        }
+        Ok(page)
     }
 
-    /// How many streams there are.
-    fn streams(&self) -> usize {
-        self.app.engine.shared().commits.receiver_count()
+    /// Writes what is wanted of a page, and goes on after it.
+    fn take(&mut self, out: &mut Vec<u8>, page: EventPage) {
+        for (cursor, event) in &page.events {
+            let is_wanted = self.wanted.as_ref().is_none_or(|wanted| wanted.matches(event));
+            if is_wanted {
+                write(out, cursor, event);
+            }
+            self.is_ahead = !is_wanted;
+        }
+        self.query.after = Some(page.next);
+    }
+
+    /// Writes the cursor while there is no event that has it.
+    fn write_cursor(&mut self, out: &mut Vec<u8>) {
+        let cursor = self.query.after.as_deref().unwrap_or_default();
+        if !cursor.is_empty() {
+            out.extend_from_slice(b"id: ");
+            out.extend_from_slice(cursor.as_bytes());
+            out.push(b'\n');
+        }
+        self.is_ahead = false;
+    }
+
+    /// The cursor at the end of the stream, if events were passed over since the last one: a client
+    /// that comes back with it learns that there is no more.
+    fn last_cursor(&mut self) -> Option<Bytes> {
+        if !self.is_ahead {
+            return None;
+        }
+        let mut out = Vec::new();
+        self.write_cursor(&mut out);
+        out.push(b'\n');
+        Some(Bytes::from(out))
     }
 
     /// A heartbeat with the cursor, so that a client that reconnects need not read again what
     /// did not match.
-    fn still_here(&self) -> Bytes {
+    fn still_here(&mut self) -> Bytes {
         let mut out = b": still here\n".to_vec();
-        write_cursor(&mut out, self.query.after.as_deref().unwrap_or_default());
+        self.write_cursor(&mut out);
         out.push(b'\n');
         Bytes::from(out)
-    }
-}
-
-/// Returns how long each of `streams` streams waits between two reads.
-fn pause(streams: usize) -> Duration {
-    let pause = PAUSE_A_STREAM.saturating_mul(u32::try_from(streams).unwrap_or(u32::MAX));
-    if pause < PAUSE_MIN { Duration::ZERO } else { pause.min(PAUSE_MAX) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::pause;
-
-    #[test]
-    fn a_few_streams_look_at_once_and_a_thousand_share_what_the_store_can_give() {
-        for (streams, ms) in [(1, 0), (9, 0), (10, 1), (1_000, 100), (1_000_000, 1_000)] {
-            assert_eq!(pause(streams), Duration::from_millis(ms), "{streams}");
-        }
     }
 }

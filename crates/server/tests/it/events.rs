@@ -74,13 +74,24 @@ impl Reader {
             if block.starts_with(':') {
                 continue;
             }
-            let (id, data) = block.split_once('\n').expect("two lines");
+            let lines: Vec<&str> = block.lines().collect();
+            let [id, name, data] = lines[..] else { panic!("not an event: {block}") };
             let id = id.strip_prefix("id: ").expect("an id").to_owned();
+            let name = name.strip_prefix("event: ").expect("the event's name");
             let data = data.strip_prefix("data: ").expect("data");
             let event: Value = serde_json::from_str(data).expect("JSON");
-            assert_eq!(event["id"], *id);
+            assert_eq!((&event["id"], &event["type"]), (&json!(id), &json!(name)));
             return Some(StreamedEvent { id, event });
         }
+    }
+
+    /// Returns the events until the stream ends.
+    async fn rest(&mut self) -> Vec<StreamedEvent> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
     }
 
     async fn take(&mut self, count: usize) -> Vec<StreamedEvent> {
@@ -200,10 +211,96 @@ async fn the_stream_of_an_execution_begins_with_its_first_event() {
     assert_eq!(page["data"][0]["type"], "job.enqueued");
     let mut reader = Reader::open(&api, &asked, &[]).await;
     api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
-    assert_eq!(kinds(&reader.take(2).await), ["job.enqueued", "job.cancelled"]);
+    assert_eq!(kinds(&reader.rest().await), ["job.enqueued", "job.cancelled"]);
     api.get("/api/v1/executions/01890a5d-ac96-774b-bcce-b302099a8057/events?stream=true")
         .await
         .refused(404, "not_found");
+}
+
+/// It once went on forever, so that every reader had to know which event was the last one.
+#[tokio::test]
+async fn the_stream_of_an_execution_ends_with_it_and_who_comes_back_is_sent_nothing() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let path = format!("/api/v1/executions/{id}/events?stream=true");
+    let by_filter = format!("/api/v1/events?execution={id}");
+    let mut under_way = Reader::open(&api, &path, &[]).await;
+    let mut filtered = Reader::open(&api, &by_filter, &[]).await;
+    assert_eq!(api.fetch("w").await["id"], json!(id));
+    api.ack(json!({"job_id": id})).await.expect(200);
+    let story = ["job.enqueued", "job.claimed", "job.started", "job.completed"];
+    let events = under_way.rest().await;
+    assert_eq!(kinds(&events), story);
+    assert_eq!(kinds(&filtered.rest().await), &story[1..]);
+    let mut late = Reader::open(&api, &path, &[]).await;
+    assert_eq!(kinds(&late.rest().await), story);
+    let last = [("last-event-id", &*events[3].id)];
+    for path in [&path, &by_filter] {
+        let request = Request::get(path).header(last[0].0, last[0].1);
+        let reply = api.send(request.body(Body::empty()).expect("a request")).await;
+        assert_eq!((reply.status.as_u16(), &*reply.text), (204, ""), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_filtered_stream_of_an_execution_ends_too_and_says_where() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let path = format!("/api/v1/executions/{id}/events?stream=true&type=job.claimed");
+    let mut reader = Reader::open(&api, &path, &[]).await;
+    assert_eq!(api.fetch("w").await["id"], json!(id));
+    api.ack(json!({"job_id": id})).await.expect(200);
+    assert_eq!(reader.next().await.expect("an event").kind(), "job.claimed");
+    let last = reader.block().await.expect("the cursor at the end");
+    assert_eq!(reader.block().await, None);
+    let cursor = last.strip_prefix("id: ").expect("a cursor");
+    let again = api.get(&format!("{path}&cursor={cursor}")).await;
+    assert_eq!(again.status, 204);
+}
+
+#[tokio::test]
+async fn the_stream_of_a_retried_execution_goes_on_in_its_next_life() {
+    let api = Api::start();
+    let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
+    let id = api.enqueue(json!({"retry": retry})).await;
+    assert_eq!(api.fetch("w").await["id"], json!(id));
+    let error = json!({"type": "E", "message": "m"});
+    api.nack(json!({"job_id": id, "error": error})).await.expect(200);
+    let path = format!("/api/v1/executions/{id}/events?stream=true");
+    let first = Reader::open(&api, &path, &[]).await.rest().await;
+    let last = first.last().expect("events");
+    api.post(&format!("/api/v1/executions/{id}/retry"), json!({})).await.expect(200);
+    let mut second = Reader::open(&api, &path, &[("last-event-id", &last.id)]).await;
+    assert_eq!(second.next().await.expect("an event").kind(), "job.replayed");
+    assert_eq!(api.fetch("w").await["id"], json!(id));
+    api.ack(json!({"job_id": id})).await.expect(200);
+    assert_eq!(kinds(&second.rest().await), ["job.claimed", "job.started", "job.completed"]);
+}
+
+/// The log never stands still on a busy server: the stream ends all the same.
+#[tokio::test]
+async fn the_stream_of_an_execution_ends_while_others_go_on() {
+    let api = Api::start();
+    let id = api.enqueue(json!({})).await;
+    let mut reader =
+        Reader::open(&api, &format!("/api/v1/executions/{id}/events?stream=true"), &[]).await;
+    let store = Arc::clone(api.engine.store());
+    let busy = tokio::spawn(async move {
+        for n in 1.. {
+            let pause = QueueOrder { queue: "q".into(), paused: true, by: "test".into() };
+            let batch = Batch {
+                id: BatchId { server: Uuid::nil(), n },
+                jitter_seed: 0,
+                budgets: Budgets::DEFAULT,
+                commands: vec![Command::Queue(pause)],
+            };
+            store.apply(batch.into()).await.expect("a batch");
+            tokio::task::yield_now().await;
+        }
+    });
+    api.delete(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
+    assert_eq!(kinds(&reader.rest().await), ["job.enqueued", "job.cancelled"]);
+    busy.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -175,6 +175,8 @@ fn operation(page: &mut String, path: &str, method: &str, operation: &Value) {
         let gives: Vec<_> = gives.filter(|described| !described.is_empty()).collect();
         if !gives.is_empty() {
             given.push(format!("{status} with {}", gives.join(", or ")));
+        } else if answer.get("content").is_none() {
+            given.push(format!("{status} without a body: {}", text(&answer["description"])));
         }
         let codes = answer["x-codes"].as_array().into_iter().flatten();
         refused.extend(codes.map(|code| format!("{status} `{}`", text(code))));

@@ -21,4 +21,5 @@ mod placement;
 mod queues;
 mod reports;
 mod unique;
+mod waits;
 mod workers;

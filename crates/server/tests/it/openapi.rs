@@ -355,6 +355,21 @@ fn operations(document: &Value) -> Vec<(Method, String)> {
     all
 }
 
+/// A field that nothing reads was once answered with 200 where a route has no parameters at all.
+/// The standard lets servers pass over what they do not know, and probes have to succeed.
+#[tokio::test]
+async fn every_route_refuses_a_parameter_that_it_does_not_know() {
+    let api = Api::start();
+    let document = api.get("/openapi.json").await.expect(200);
+    let ours =
+        |(_, path): &(Method, String)| !path.starts_with("/ojs") && !path.starts_with("/health");
+    for (method, path) in operations(&document).into_iter().filter(ours) {
+        let reply = api.ask(method.clone(), &format!("{path}?surprise=1"), None).await;
+        let error = reply.refused(400, "invalid_request");
+        assert_eq!(error["details"]["field"], "surprise", "{method} {path}");
+    }
+}
+
 #[tokio::test]
 async fn every_refusal_is_one_that_is_described() {
     let token = |role: Role| KnownToken {

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use outlast_e2e::binary::outlast;
-use outlast_e2e::process::run_to_end;
+use outlast_e2e::process::{run_against, run_to_end};
 use outlast_e2e::wait::{LEASE, within};
 use outlast_e2e::{Run, Scene};
 
@@ -17,6 +17,7 @@ fn every_exit_code_of_the_contract_is_met() {
     let url = scene.server().url();
     let done = scene.run(Run::action("core.noop"));
     scene.await_status(&done, "completed", within(LEASE));
+    let delayed = scene.run(Run::action("core.noop").with("delay", "1h".into()));
     let cases: &[(&[&str], i32)] = &[
         (&["run", "core.echo", "-p", "message=hi", "--wait"], 0),
         (&["jobs", "show", &done], 0),
@@ -31,6 +32,10 @@ fn every_exit_code_of_the_contract_is_met() {
         (&["run", "nobody.knows"], 3),
         (&["run", "nobody.knows", "--any-type", "-p", "a=b", "--queue", "q", "--delay", "1h"], 0),
         (&["run", "nobody.knows", "--any-type", "--wait", "--timeout", "200ms"], 124),
+        (&["jobs", "wait", &done], 0),
+        (&["jobs", "wait", &delayed, "--timeout", "200ms"], 124),
+        (&["jobs", "wait", &delayed, "--timeout", "soon"], 2),
+        (&["jobs", "wait", NOBODY], 3),
         (&["jobs", "show", NOBODY], 3),
         (&["jobs", "logs", NOBODY], 3),
         (&["jobs", "list", "--worker", "nobody"], 3),
@@ -53,10 +58,17 @@ fn every_exit_code_of_the_contract_is_met() {
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // 5 is met in `access`.
-    let away = ["jobs", "list", "--server", "http://127.0.0.1:1"];
-    assert_eq!(run_to_end(&away, Duration::from_secs(30)).code, Some(6));
+    for words in [&["jobs", "list"][..], &["jobs", "wait", &done]] {
+        let away = [words, &["--server", "http://127.0.0.1:1"]].concat();
+        assert_eq!(run_to_end(&away, Duration::from_secs(30)).code, Some(6));
+    }
     let failing = ["run", "core.fail", "--wait", "--server", &url];
     assert_eq!(run_to_end(&failing, Duration::from_secs(60)).code, Some(1));
+    let cancelled = run_against(&url, &["jobs", "cancel", &delayed]);
+    assert_eq!(cancelled.code, Some(0), "{}", cancelled.stderr);
+    let waited = run_against(&url, &["jobs", "wait", &delayed]);
+    assert_eq!(waited.code, Some(1), "{}", waited.stderr);
+    assert!(waited.stderr.contains(&format!("job {delayed} was cancelled")), "{}", waited.stderr);
     // A reader of its output that goes once made a failed job look like a success.
     let script = format!("\"$0\" {} | true; echo ${{PIPESTATUS[0]}}", failing.join(" "));
     let shell = Command::new("bash").args(["-c", &script]).arg(outlast()).output().unwrap();

@@ -61,5 +61,6 @@ mod streams;
 mod tls;
 mod transactions;
 mod unique;
+mod waits;
 mod work_folder;
 mod worker_death;

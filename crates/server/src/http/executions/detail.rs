@@ -11,7 +11,7 @@ use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
-use super::{list, view};
+use super::{list, view, wait};
 use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
@@ -24,7 +24,10 @@ const LOOKS_MAX: usize = 3;
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = req.job().await?;
-    let record = orders::job(&req.app, id, None).await?;
+    let record = match wait::asked(&req)? {
+        Some(wait) => wait::for_end(&req.app, id, wait).await?,
+        None => orders::job(&req.app, id, None).await?,
+    };
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 

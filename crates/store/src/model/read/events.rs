@@ -71,6 +71,7 @@ impl Tables {
                 events.push((text(&vector), event.clone()));
             }
         }
-        Ok(EventPage { events, next: text(&vector) })
+        let is_complete = events.len() < limit;
+        Ok(EventPage { events, next: text(&vector), is_complete })
     }
 }

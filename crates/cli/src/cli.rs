@@ -1,7 +1,6 @@
 //! The command line: from arguments to a command to an exit code.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
@@ -9,7 +8,7 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::use_colour;
 use outlast_cli_core::process;
-use outlast_worker::handover;
+use outlast_worker::{handover, signals};
 
 use crate::command::{
     actions, backup, bench, completions, config as show_config, dead_letters, demo, dev, doctor,
@@ -216,6 +215,10 @@ pub(crate) fn run() -> ExitCode {
     };
     if cli.command.is_watched() {
         secrecy::start_again_if_seen(&environment);
+        log::never_wait();
+    } else {
+        // Such a command may end at any point, as its user is used to.
+        signals::deliver_stops();
     }
     if matches!(cli.command, Command::Server(_)) {
         handover::keep_from_children();
@@ -228,9 +231,8 @@ pub(crate) fn run() -> ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            // A closed stderr cannot be helped; the exit code remains.
             if !failure.message.is_empty() {
-                writeln!(std::io::stderr(), "{failure}").unwrap_or_default();
+                log::say(&failure);
             }
             failure.exit.into()
         }

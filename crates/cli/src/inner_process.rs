@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_worker::daemon::{self, DaemonConfig, StageHooks};
 use outlast_worker::guardian::{self, GuardianLink};
-use outlast_worker::{handover, keeper, shim};
+use outlast_worker::{handover, keeper, shim, signals};
 use tokio::runtime::Runtime;
 
 use crate::cli;
@@ -34,6 +34,8 @@ pub(crate) fn run() -> Option<ExitCode> {
 
 /// Does `work` with the settings that the guardian was started with.
 fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) -> ExitCode {
+    // The guardian holds them back; what reaches this process itself takes effect as ever.
+    signals::deliver_stops();
     let environment = Environment::of_process();
     // What it starts are jobs, and programs that it asks for their version.
     handover::keep_from_children();
@@ -41,6 +43,7 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
         Ok(parsed) => parsed,
         Err(code) => return code,
     };
+    log::never_wait();
     // The guardian has started with the same filter.
     if let Err(failure) = log::start(format, (Verbosity::Info, parent.is_some()), &environment) {
         return failure.exit.into();

@@ -1,6 +1,9 @@
 //! Log lines: on stderr, text or JSON, filtered by `OUTLAST_LOG`.
 
-use std::io::IsTerminal;
+mod writer;
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
 
 use clap::ValueEnum;
 use outlast_cli_core::exit::Failure;
@@ -44,6 +47,19 @@ pub(crate) enum Verbosity {
     Warnings,
 }
 
+/// From here on no thread of this process but one waits for what reads stderr: a server or worker
+/// goes on when its log is not read. Lines that do not fit are dropped and counted.
+pub(crate) fn never_wait() {
+    // Without a thread for it, lines are written as by any other command.
+    writer::start().unwrap_or_default();
+}
+
+/// Writes a line that is no log line, behind those that are queued.
+pub(crate) fn say(line: impl fmt::Display) {
+    // A closed stderr cannot be helped.
+    writer::lines().write_all(format!("{line}\n").as_bytes()).unwrap_or_default();
+}
+
 /// Starts logging for the rest of the process. A parent of the same program reads the address of a
 /// server from its log, whatever the user wants to see of it.
 pub(crate) fn start(
@@ -67,7 +83,7 @@ pub(crate) fn start(
     let colours = std::io::stderr().is_terminal() && !environment.no_color();
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writer::lines)
         .with_ansi(colours)
         // They are printed to stderr too: where that is a closed pipe, printing panics.
         .log_internal_errors(false);

@@ -24,6 +24,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Before anything that takes time: a stop may come at any moment.
+    outlast_worker::signals::start_clean();
     // The processes of a worker are this same program. They are recognised before anything else
     // is set up: a shim must stay small and single-threaded until it has forked.
     if let Some(code) = inner_process::run() {

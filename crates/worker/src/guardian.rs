@@ -13,7 +13,8 @@
 //! nothing of it is left, the guardian has its death reported (`death`). When the guardian ends,
 //! the socket closes, and that tells the engine.
 //!
-//! It must have one thread, do no network, and never stop itself: SIGTSTP is a message too.
+//! It does no network, waits for nothing but signals and its children, and never stops itself:
+//! SIGTSTP is a message too. No other thread of its process may take a signal.
 
 mod death;
 mod engine;
@@ -21,7 +22,6 @@ mod link;
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -68,8 +68,8 @@ pub struct GuardianOptions {
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
-/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called while the
-/// process has one thread.
+/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called by the main
+/// thread; in every other thread all signals must be blocked.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
     match start(options) {
@@ -82,6 +82,7 @@ pub fn run(options: &GuardianOptions) -> i32 {
 }
 
 fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
+    sys::heed_children();
     set_child_subreaper(Some(getpid()))?;
     // Before the engine exists, so that no signal and no end of it can be missed.
     let signals = sys::SignalFd::new(&[
@@ -119,7 +120,7 @@ struct Guardian<'a> {
 impl Guardian<'_> {
     fn watch(&mut self) -> i32 {
         loop {
-            if let Err(error) = wait_readable(&self.signals, self.link.readable(), None) {
+            if let Err(error) = wait_for(&self.signals, self.link.wanted(), None) {
                 tracing::error!(%error, "guardian cannot poll for signals");
                 return self.abandon();
             }
@@ -128,8 +129,9 @@ impl Guardian<'_> {
                     return self.abandon();
                 }
             }
+            self.link.send_waiting();
             self.link.receive();
-            if let Some(status) = self.reap() {
+            if let Reaped::Engine(status) = self.reap() {
                 return self.engine_ended(status);
             }
         }
@@ -153,21 +155,31 @@ impl Guardian<'_> {
         Next::Continue
     }
 
-    /// Collects every ended child; returns how the engine ended if it was among them.
-    fn reap(&self) -> Option<WaitStatus> {
-        let mut engine = None;
+    /// Collects every ended child; says how the engine ended if it was among them, or is not there
+    /// any more.
+    fn reap(&self) -> Reaped {
+        let mut reaped = Reaped::Others;
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.engine_pid => engine = Some(status),
+                Ok(Some((pid, status))) if pid == self.engine_pid => {
+                    reaped = Reaped::Engine(Some(status));
+                }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => return engine,
+                Ok(None) => return reaped,
+                // There is no child left.
+                Err(_) => {
+                    return match reaped {
+                        Reaped::Engine(_) => reaped,
+                        Reaped::Others => Reaped::Engine(None),
+                    };
+                }
             }
         }
     }
 
     /// Clears up after the engine and returns the exit code. An end without a goodbye is reported
     /// once it is certain that nothing of the engine runs, and never without that.
-    fn engine_ended(&mut self, status: WaitStatus) -> i32 {
+    fn engine_ended(&mut self, status: Option<WaitStatus>) -> i32 {
         // What it announced just before its end.
         self.link.receive();
         let code = exit_code(status);
@@ -188,13 +200,26 @@ impl Guardian<'_> {
     }
 }
 
+/// What was found among the children that ended.
+#[derive(Clone, Copy)]
+enum Reaped {
+    /// Not the engine.
+    Others,
+    /// The engine, with how it ended if that is known.
+    Engine(Option<WaitStatus>),
+}
+
 #[derive(PartialEq, Eq)]
 enum Next {
     Continue,
     ExitAtOnce,
 }
 
-fn exit_code(status: WaitStatus) -> i32 {
+fn exit_code(status: Option<WaitStatus>) -> i32 {
+    let Some(status) = status else {
+        tracing::error!("engine ended, and it is not known how");
+        return FAULT;
+    };
     match status.exit_status() {
         Some(code @ (0 | FAULT | USAGE | NOT_ALLOWED)) => code,
         Some(code) => {
@@ -209,12 +234,14 @@ fn exit_code(status: WaitStatus) -> i32 {
 }
 
 /// How an engine ended that did not drain. If it said goodbye, it has withdrawn its identity.
-fn early_end(status: WaitStatus) -> Option<(EvidenceCode, String)> {
+fn early_end(status: Option<WaitStatus>) -> Option<(EvidenceCode, String)> {
     let killed = EvidenceCode::EngineKilled;
-    let (code, how) = match (status.terminating_signal(), status.exit_status()) {
+    let ended = status.map(|status| (status.terminating_signal(), status.exit_status()));
+    let (code, how) = match ended.unwrap_or_default() {
         (Some(signal), _) => (killed, format!("was killed by signal {signal}")),
         // It ended itself, and the lease is over any moment.
-        (None, Some(0 | USAGE | LEASE_OVER_EXIT_CODE) | None) => return None,
+        (None, Some(0 | USAGE | LEASE_OVER_EXIT_CODE)) => return None,
+        (None, None) => (killed, "ended, and it is not known how".to_owned()),
         (None, Some(FAULT)) => (killed, "exited with a fault of its own".to_owned()),
         (None, Some(NOT_ALLOWED)) => {
             let how = "exited because the server did not let it in for a whole lease";
@@ -243,21 +270,21 @@ fn clear_up(signals: &sys::SignalFd) -> bool {
         if waited >= SHIMS_MAX {
             descendants::signal(getpid(), Signal::KILL);
         }
-        if wait_readable(signals, None, Some(&LOOK_AGAIN)).is_err() {
+        if wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
             return false;
         }
         while signals.next().is_some() {}
     }
 }
 
-/// Waits until a signal has come, or something on `link`.
-fn wait_readable(
+/// Waits until a signal has come, or what is wanted of the link is possible.
+fn wait_for(
     signals: &sys::SignalFd,
-    link: Option<BorrowedFd<'_>>,
+    link: Option<PollFd<'_>>,
     timeout: Option<&Timespec>,
 ) -> io::Result<()> {
-    let link = link.unwrap_or_else(|| signals.as_fd());
-    let mut watched = [signals.as_fd(), link].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let signals = PollFd::new(signals, PollFlags::IN);
+    let mut watched = [signals.clone(), link.unwrap_or(signals)];
     match poll(&mut watched, timeout) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),

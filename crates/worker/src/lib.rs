@@ -8,6 +8,7 @@
 //! - [`keeper`]: ends what is left in cgroups when engine and shims were killed together
 //! - [`containment`]: what keeps a tree together; [`probe`]: which kind works on this host
 //! - [`handover`]: keeping what a worker was given out of sight of its jobs
+//! - [`signals`]: the inherited state of signals, put in order
 //! - [`runtime`]: from an entry point to a program and its arguments
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
 //! - [`environment`], [`folder`]: what a job gets to see, and its private work folder
@@ -28,4 +29,4 @@ mod process;
 pub mod runtime;
 pub mod secrets;
 
-pub use process::{OwnProgram, containment, handover, keeper, shim};
+pub use process::{OwnProgram, at_exit, containment, handover, keeper, shim, signals};

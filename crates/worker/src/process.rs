@@ -8,6 +8,7 @@ pub mod containment;
 pub mod handover;
 pub mod keeper;
 pub mod shim;
+pub mod signals;
 
 pub(crate) mod cgroup;
 pub(crate) mod descendants;
@@ -39,4 +40,9 @@ impl OwnProgram {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Calls `last` when this process exits, by whichever thread; not when a signal ends it.
+pub fn at_exit(last: extern "C" fn()) {
+    sys::at_exit(last);
 }

@@ -56,16 +56,27 @@ pub fn command(arguments: &[String]) -> Command {
 /// The same command in a process that may open this many files and no more.
 #[must_use]
 pub fn with_open_files(command: &Command, limit: u32) -> Command {
-    let mut limited = Command::new("sh");
-    limited.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\""));
-    limited.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    let limit = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
+    below(&["sh".to_owned(), "-c".to_owned(), limit], command)
+}
+
+/// The same command started by way of a program that executes what it is given.
+///
+/// # Panics
+///
+/// When no program is named.
+#[must_use]
+pub fn below(program: &[String], command: &Command) -> Command {
+    let (program, args) = program.split_first().expect("a program");
+    let mut started = Command::new(program);
+    started.args(args).arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => limited.env(name, value),
-            None => limited.env_remove(name),
+            Some(value) => started.env(name, value),
+            None => started.env_remove(name),
         };
     }
-    limited
+    started
 }
 
 /// Longest that a command which asks a server takes.

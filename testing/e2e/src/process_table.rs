@@ -109,12 +109,21 @@ pub fn resident_bytes(pid: ProcessId) -> Option<u64> {
 /// Tells whether `signal` was sent to a process that has not taken it yet.
 #[must_use]
 pub fn is_pending(pid: ProcessId, signal: Signal) -> bool {
+    ["SigPnd:", "ShdPnd:"].into_iter().any(|field| has(pid, field, signal))
+}
+
+/// Tells whether a process holds `signal` back.
+#[must_use]
+pub fn is_blocked(pid: ProcessId, signal: Signal) -> bool {
+    has(pid, "SigBlk:", signal)
+}
+
+/// Whether a mask of the process has this signal.
+fn has(pid: ProcessId, field: &str, signal: Signal) -> bool {
     let number = u32::try_from(signal.as_raw()).unwrap_or(1);
-    ["SigPnd:", "ShdPnd:"].into_iter().any(|field| {
-        status_field(pid, field)
-            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
-            .is_some_and(|mask| mask & (1 << (number - 1)) != 0)
-    })
+    status_field(pid, field)
+        .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+        .is_some_and(|mask| mask & (1 << (number - 1)) != 0)
 }
 
 fn status_field(pid: ProcessId, field: &str) -> Option<String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::process_table::{self, ProcessId};
 use crate::wait::{HEARTBEAT, eventually};
 
@@ -20,6 +20,7 @@ pub struct WorkerOptions {
     heartbeat: Duration,
     arguments: Vec<String>,
     server: Option<String>,
+    parent: Vec<String>,
 }
 
 impl WorkerOptions {
@@ -33,6 +34,7 @@ impl WorkerOptions {
             heartbeat: HEARTBEAT,
             arguments: Vec::new(),
             server: None,
+            parent: Vec::new(),
         }
     }
 
@@ -61,6 +63,13 @@ impl WorkerOptions {
     #[must_use]
     pub fn flag(mut self, flag: &str, value: &str) -> Self {
         self.arguments.extend([flag.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Starts it by way of a program that executes what it is given, such as `env`.
+    #[must_use]
+    pub fn below(mut self, program: &[&str]) -> Self {
+        self.parent = program.iter().map(|word| (*word).to_owned()).collect();
         self
     }
 
@@ -122,7 +131,11 @@ impl Worker {
         .map(str::to_owned)
         .to_vec();
         arguments.extend(options.arguments.iter().cloned());
-        let process = Process::start(&options.name, &arguments, folder);
+        let mut command = process::command(&arguments);
+        if !options.parent.is_empty() {
+            command = process::below(&options.parent, &command);
+        }
+        let process = Process::spawn(&options.name, command, folder);
         Self { process, name: options.name.clone(), id: String::new() }
     }
 

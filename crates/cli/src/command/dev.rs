@@ -59,6 +59,7 @@ pub(crate) async fn run(
     make_folder(&args.data)?;
     let mut interrupts = Interrupts::new()?;
     let hangups = Hangups::new()?;
+    outlast_worker::signals::deliver_stops();
     // If OUTLAST_LOG is set, all log lines are shown.
     let echo = if environment.log_filter().is_some() { Echo::Stderr } else { Echo::Warnings };
     let started = server_args(&args, args.listen.as_deref(), log_format);

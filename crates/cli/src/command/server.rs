@@ -25,6 +25,9 @@ use crate::open_files;
 use crate::service_manager;
 use crate::signals::{Hangups, Interrupts};
 
+/// How long the end of a server waits for what blocks a thread.
+const LAST_LOOKUPS: Duration = Duration::from_secs(1);
+
 #[derive(Debug, ClapArgs)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Args {
@@ -76,7 +79,8 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     packs::log(&packs);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
+        let mut stops = Stops::new()?;
         service_manager::keep_watchdog(environment);
         open_files::raise();
         let tls = tls(&config)?;
@@ -85,9 +89,30 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         let unsafe_no_fsync = config.switches.unsafe_no_fsync;
         // Before the store is opened: a server that cannot listen leaves none behind.
         let reserved = Reserved::new(config.listen).map_err(failed)?;
-        let store = store::open(&config.database, unsafe_no_fsync).await?;
-        serve((store, reserved), settings, &config, &source).await
-    })
+        let store = tokio::select! {
+            opened = store::open(&config.database, unsafe_no_fsync) => opened?,
+            () = stops.interrupts.next() => return Ok(Exit::Ok),
+        };
+        serve((store, reserved), settings, (&config, &source), stops).await
+    });
+    // What is left is a look-up of a host name at most.
+    runtime.shutdown_timeout(LAST_LOOKUPS);
+    outcome
+}
+
+/// Signals that this process has received.
+struct Stops {
+    interrupts: Interrupts,
+    hangups: Hangups,
+}
+
+impl Stops {
+    /// From here on signals arrive, those from before included.
+    fn new() -> Result<Self, Failure> {
+        let stops = Self { interrupts: Interrupts::new()?, hangups: Hangups::new()? };
+        outlast_worker::signals::deliver_stops();
+        Ok(stops)
+    }
 }
 
 fn tls(config: &ServerConfig) -> Result<Option<Arc<Tls>>, Failure> {
@@ -182,14 +207,12 @@ impl Reloadable {
 async fn serve(
     (store, reserved): (Arc<dyn Store>, Reserved),
     settings: ServerSettings,
-    config: &ServerConfig,
-    source: &Source<'_>,
+    (config, source): (&ServerConfig, &Source<'_>),
+    Stops { mut interrupts, mut hangups }: Stops,
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);
-    let mut interrupts = Interrupts::new()?;
     let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel();
-    let mut hangups = Hangups::new()?;
     let in_force = settings.packs.clone();
     let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
     let reloadable = Reloadable { access, tls, engine: server.engine() };

@@ -18,7 +18,7 @@ use rustix::event::Timespec;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, wait};
 
-use super::{pid_of, wait_readable};
+use super::{pid_of, wait_for};
 use crate::OwnProgram;
 use crate::clock::boot_now;
 use crate::process::sys;
@@ -82,9 +82,7 @@ fn await_end(reporter: Pid, signals: &sys::SignalFd) -> bool {
             Ok(None) => {}
         }
         let waited = Duration::from_millis(boot_now().since(began).as_millis());
-        if waited >= REPORT_MAX + EXIT_MAX
-            || wait_readable(signals, None, Some(&LOOK_AGAIN)).is_err()
-        {
+        if waited >= REPORT_MAX + EXIT_MAX || wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
             return false;
         }
         while let Some(number) = signals.next() {

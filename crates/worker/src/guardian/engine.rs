@@ -1,10 +1,11 @@
 //! The guardian's end of the socket that joins it to its engine.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use outlast_core::id::WorkerId;
+use rustix::event::{PollFd, PollFlags};
 use uuid::Uuid;
 
 use super::link::{GuardianEvent, NOBODY};
@@ -16,6 +17,8 @@ const IDENTITY_BYTES: usize = size_of::<uuid::Bytes>();
 #[derive(Debug)]
 pub(super) struct EngineLink {
     socket: UnixStream,
+    /// Events that did not fit into the socket, which an engine that stands still does not empty.
+    waiting: Waiting,
     /// The latest identity, and what has come of the next one.
     received: Vec<u8>,
     closed: bool,
@@ -27,20 +30,34 @@ impl EngineLink {
         let (socket, engine) = UnixStream::pair()?;
         // A frozen engine must not freeze the guardian when the socket is full of events.
         socket.set_nonblocking(true)?;
-        Ok((Self { socket, received: Vec::new(), closed: false }, engine.into()))
+        let (waiting, received) = (Waiting::default(), Vec::new());
+        Ok((Self { socket, waiting, received, closed: false }, engine.into()))
     }
 
-    /// The descriptor that becomes readable when the engine announces an identity; none once
-    /// the engine has closed its end.
-    pub(super) fn readable(&self) -> Option<BorrowedFd<'_>> {
-        (!self.closed).then(|| self.socket.as_fd())
+    /// What to wait for: identities, and room for events that wait; nothing once the engine has
+    /// closed its end.
+    pub(super) fn wanted(&self) -> Option<PollFd<'_>> {
+        let room =
+            if self.waiting == Waiting::default() { PollFlags::empty() } else { PollFlags::OUT };
+        (!self.closed).then(|| PollFd::new(&self.socket, PollFlags::IN | room))
     }
 
+    /// Passes an event on, now or when there is room.
     pub(super) fn send(&mut self, event: GuardianEvent) {
-        let Some(byte) = event.as_byte() else { return };
-        // An engine that closed the socket is ending, and its end is noticed by itself.
-        if let Err(error) = self.socket.write_all(&[byte]) {
-            tracing::warn!(%error, ?event, "cannot pass an event on to the engine");
+        self.waiting.add(event);
+        self.send_waiting();
+    }
+
+    /// Passes on what waits, as far as there is room.
+    pub(super) fn send_waiting(&mut self) {
+        while let Some(event) = self.waiting.next() {
+            match event.as_byte().map(|byte| self.socket.write(&[byte])) {
+                Some(Ok(0)) => return,
+                Some(Err(error)) if error.kind() == ErrorKind::Interrupted => {}
+                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => return,
+                // An engine that closed the socket is ending, and its end is noticed by itself.
+                Some(Ok(_) | Err(_)) | None => self.waiting.remove(event),
+            }
         }
     }
 
@@ -72,6 +89,43 @@ impl EngineLink {
     }
 }
 
+/// Events that wait, as few as mean the same: signals of one kind merge.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Waiting {
+    /// Each counts: the second one forces.
+    terminations: u32,
+    /// The later one of quiet and resume undoes the other.
+    pace: Option<GuardianEvent>,
+    reload: bool,
+}
+
+impl Waiting {
+    fn add(&mut self, event: GuardianEvent) {
+        match event {
+            GuardianEvent::Terminate => self.terminations += 1,
+            GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = Some(event),
+            GuardianEvent::ReloadPacks => self.reload = true,
+            GuardianEvent::GuardianGone => {}
+        }
+    }
+
+    /// The one to send first: what matters most, and makes the others matter less.
+    fn next(&self) -> Option<GuardianEvent> {
+        let reload = self.reload.then_some(GuardianEvent::ReloadPacks);
+        let terminate = (self.terminations > 0).then_some(GuardianEvent::Terminate);
+        terminate.or(self.pace).or(reload)
+    }
+
+    fn remove(&mut self, event: GuardianEvent) {
+        match event {
+            GuardianEvent::Terminate => self.terminations -= 1,
+            GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = None,
+            GuardianEvent::ReloadPacks => self.reload = false,
+            GuardianEvent::GuardianGone => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +148,28 @@ mod tests {
         drop(engine);
         link.receive();
         assert_eq!(link.worker(), Some(WorkerId(Uuid::from_u128(99))));
-        assert!(link.readable().is_none());
+        assert!(link.wanted().is_none());
+    }
+    // A termination was dropped, and the worker never ended, if its engine had stood still before.
+    #[test]
+    fn what_does_not_fit_into_the_socket_is_sent_when_there_is_room() {
+        let (mut link, engine) = EngineLink::new().unwrap();
+        let mut engine = UnixStream::from(engine);
+        let mut sent = 0;
+        while link.waiting == Waiting::default() {
+            link.send(GuardianEvent::Quiet);
+            sent += 1;
+        }
+        for event in [GuardianEvent::Resume, GuardianEvent::Terminate, GuardianEvent::ReloadPacks] {
+            link.send(event);
+        }
+        let mut bytes = vec![0; sent - 1];
+        engine.read_exact(&mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == b'Q'));
+        link.send_waiting();
+        assert_eq!(link.waiting, Waiting::default());
+        let mut rest = [0; 3];
+        engine.read_exact(&mut rest).unwrap();
+        assert_eq!(&rest, b"TRH");
     }
 }

@@ -35,6 +35,7 @@ const EMPTY_MAX: Duration = Duration::from_secs(60);
 pub fn main() -> i32 {
     let mut args = std::env::args_os().skip(2);
     let (Some(folder), Some(prefix)) = (args.next(), args.next()) else { return 2 };
+    sys::heed_children();
     handover::close_to_others();
     // Fails only for a process that leads its group already.
     let _ = rustix::process::setsid();

@@ -42,6 +42,7 @@ pub fn main() -> i32 {
     if std::env::args_os().nth(2).is_some_and(|argument| argument == NOOP) {
         return 0;
     }
+    sys::heed_children();
     handover::open_to_itself();
     sys::keep_only_stdio_on_exec();
     // Fails only for a process that leads its group already, which has no terminal to fear.

@@ -1,6 +1,6 @@
 //! The few system calls that have no safe wrapper elsewhere, each made safe here.
 //!
-//! Callers of [`fork`] must be single-threaded, which shim and guardian are. What runs
+//! Callers of [`fork`] must be single-threaded, which the shim is. What runs
 //! between fork and exec ([`JobEntry::enter`]) makes only async-signal-safe calls and
 //! allocates nothing.
 #![expect(
@@ -98,6 +98,38 @@ pub(crate) fn block_all_signals() {
     let set = full_set();
     // SAFETY: the set is initialised and the old mask is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Lets this process wait for its children, even if its parent ignores SIGCHLD: that is inherited,
+/// and the kernel would reap them by itself.
+pub(crate) fn heed_children() {
+    // SAFETY: SIG_DFL is a valid disposition for SIGCHLD.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Blocks these signals in this thread and no others.
+pub(crate) fn block_only(signals: &[Signal]) {
+    let set = set_of(signals);
+    // SAFETY: the set is initialised and the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Does `work` with every signal blocked in this thread, and puts its mask back.
+pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
+    let (all, mut before) = (full_set(), set_of(&[]));
+    // SAFETY: both sets are initialised; the second receives the mask of this thread.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+    let done = work();
+    // SAFETY: the set holds the mask that this thread had.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    done
+}
+
+/// Calls `last` when the process exits, by whichever thread.
+pub(crate) fn at_exit(last: extern "C" fn()) {
+    // SAFETY: a function is valid for as long as the process. Without memory for it, it is not
+    // called.
+    unsafe { libc::atexit(last) };
 }
 
 /// Opens a process as a descriptor that becomes readable when it ends. Call on a tokio

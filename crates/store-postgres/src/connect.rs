@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::time::Timestamp;
 use outlast_store::Clock;
 use outlast_store::migration::SchemaStatus;
+use tokio::task::AbortHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -13,14 +15,19 @@ use crate::connection::Connection;
 use crate::error::OpenError;
 use crate::failure::words;
 use crate::migrate;
+use crate::silence::ConnectionId;
 use crate::tls::Wanted;
+use crate::writer::STATEMENT_LIMIT;
 
 /// Longest that connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// How often a host that says nothing is asked whether it is there; after three times it counts as
+/// gone.
+const KEEPALIVE: Duration = Duration::from_secs(4);
 /// Longest that a read may take, so that none holds old rows back for long.
 const READ_LIMIT_MS: u32 = 30_000;
-/// Longest that one statement of a batch may take.
-const WRITE_LIMIT_MS: u32 = 10_000;
+/// Longest that a transaction that writes may do nothing.
+const IDLE_LIMIT_MS: u32 = 10_000;
 /// Longest that a batch waits for a row that another transaction holds: everything behind it
 /// waits as long.
 const LOCK_LIMIT_MS: u32 = 500;
@@ -52,6 +59,8 @@ pub(crate) struct Address {
     config: Config,
     durable: bool,
     tls: Tls,
+    /// Longest that one statement of a batch may take.
+    statement_limit: Duration,
     /// The generation that the store had when it was opened.
     generation: Option<u64>,
 }
@@ -92,7 +101,9 @@ impl Address {
         let mode =
             if config.get_hosts().iter().all(local) { SslMode::Disable } else { wanted.mode() };
         config.ssl_mode(mode).connect_timeout(CONNECT_LIMIT).keepalives(true);
-        config.keepalives_idle(Duration::from_secs(5)).tcp_user_timeout(Duration::from_secs(10));
+        // Whatever the system's defaults are: they are hours.
+        config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
+        config.tcp_user_timeout(KEEPALIVE * 3);
         if config.get_application_name().is_none() {
             config.application_name("outlast");
         }
@@ -101,7 +112,18 @@ impl Address {
         let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
         config.options(options.trim());
         let tls = Tls { wanted, connector };
-        Ok(Self { config, durable, tls, generation: None })
+        let statement_limit = STATEMENT_LIMIT;
+        Ok(Self { config, durable, tls, statement_limit, generation: None })
+    }
+
+    /// Gives statements of batches no more than this time.
+    pub(crate) fn with_statement_limit(self, limit: Duration) -> Self {
+        Self { statement_limit: limit, ..self }
+    }
+
+    /// Longest that one statement of a batch may take.
+    pub(crate) const fn statement_limit(&self) -> Duration {
+        self.statement_limit
     }
 
     /// Writes to a store of this generation only.
@@ -149,7 +171,7 @@ impl Address {
     }
 
     /// Opens a connection; returns it with what ends the task that reads from it.
-    pub(crate) async fn connect(&self) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
+    pub(crate) async fn connect(&self) -> Result<(Client, AbortHandle), OpenError> {
         let connecting = self.config.connect(self.connector());
         let connecting = tokio::time::timeout(CONNECT_LIMIT, connecting).await;
         let (client, connection) =
@@ -187,6 +209,7 @@ impl Address {
     /// cheapest. So statements give no index such a use: they join a table by
     /// `t.key = any(array[k.key])`, and sort rows that they found by other means by `t.key + 0`.
     pub(crate) fn writer_settings(&self) -> String {
+        let limit = self.statement_limit.as_millis();
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
         format!(
             "{SESSION}
@@ -195,8 +218,8 @@ impl Address {
              where name = 'default_toast_compression' and 'lz4' = any(enumvals);
              set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
              set enable_hashjoin = off; set enable_mergejoin = off;
-             set statement_timeout = {WRITE_LIMIT_MS}; set lock_timeout = {LOCK_LIMIT_MS};
-             set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}; {synchronous}"
+             set statement_timeout = {limit}; set lock_timeout = {LOCK_LIMIT_MS};
+             set idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}; {synchronous}"
         )
     }
 
@@ -209,11 +232,9 @@ impl Address {
             "{SESSION}
              set default_transaction_read_only = off; set synchronous_commit = off;
              set statement_timeout = {MAINTAIN_LIMIT_MS}; set lock_timeout = {MAINTAIN_LOCK_LIMIT_MS};
-             set idle_in_transaction_session_timeout = {WRITE_LIMIT_MS}"
+             set idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
         );
-        let set = tokio::time::timeout(CONNECT_LIMIT, connection.set(&settings)).await;
-        set.map_err(|_elapsed| self.silent())??;
-        Ok(connection)
+        self.connection(&settings).await
     }
 
     /// Returns the settings of connections that read.
@@ -292,15 +313,8 @@ impl Address {
 ///
 /// # Errors
 /// When the address is wrong, or PostgreSQL cannot be reached.
-pub async fn connect(url: &str) -> Result<(Client, tokio::task::AbortHandle), OpenError> {
+pub async fn connect(url: &str) -> Result<(Client, AbortHandle), OpenError> {
     Address::parse(url, true)?.connect().await
-}
-
-impl Connection {
-    /// Sets up the session.
-    async fn set(&self, settings: &str) -> Result<(), OpenError> {
-        Ok(self.client().batch_execute(settings).await?)
-    }
 }
 
 /// Returns the store's generation.

@@ -1,5 +1,6 @@
 //! Why a store could not be opened.
 
+use outlast_store::StoreError;
 use outlast_store::migration::Mismatch;
 
 use crate::failure::words;

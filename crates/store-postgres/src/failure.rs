@@ -18,6 +18,9 @@ pub(crate) enum Failure {
     Again(Conflict, String),
     /// The transaction is rolled back for sure: it waited for a row that another one holds.
     Locked(String),
+    /// The transaction is rolled back for sure: one of its statements took too long, or was
+    /// cancelled by an operator.
+    Slow(String),
     /// An earlier try of the batch took effect after all.
     Applied(String),
     /// The connection is gone or hangs, and the transaction was not committed on it yet.
@@ -67,6 +70,9 @@ impl From<tokio_postgres::Error> for Failure {
         }
         if *code == SqlState::LOCK_NOT_AVAILABLE {
             return Self::Locked(words);
+        }
+        if *code == SqlState::QUERY_CANCELED {
+            return Self::Slow(words);
         }
         // A compare-and-set hits what was locked, unless it was not locked: an attempt that
         // this server remembers, or a worker that two servers register.
@@ -121,6 +127,7 @@ impl From<Failure> for StoreError {
                 Self::Unavailable(words)
             }
             Failure::Locked(words) => Self::Locked(words),
+            Failure::Slow(words) => Self::Slow(words),
             Failure::Certain(error) => error,
         }
     }

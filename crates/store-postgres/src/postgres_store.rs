@@ -1,6 +1,7 @@
 //! The store itself: writers for work, heartbeats and retention; several readers.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
@@ -33,7 +34,8 @@ use crate::error::OpenError;
 use crate::notify::Notifier;
 use crate::partitions;
 use crate::read::{self, Readers};
-use crate::writer::{Time, Writer};
+use crate::silence::Silence;
+use crate::writer::{STATEMENT_LIMIT, Time, Writer};
 
 /// Jobs in PostgreSQL. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -68,7 +70,7 @@ impl PostgresStore {
     /// # Errors
     /// Returns why the store cannot be used; nothing has changed then.
     pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
-        Self::open_with_reach(url, options, Reach::STANDARD).await
+        Self::open_with(url, options, Reach::STANDARD, STATEMENT_LIMIT).await
     }
 
     /// As [`Self::open`], with claims that look less far, so that tests with few jobs come to the end
@@ -82,19 +84,46 @@ impl PostgresStore {
         options: &Options,
         reach: Reach,
     ) -> Result<Self, OpenError> {
+        Self::open_with(url, options, reach, STATEMENT_LIMIT).await
+    }
+
+    /// As [`Self::open`], with less time for each statement of a batch, so that tests need not wait.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[doc(hidden)]
+    pub async fn open_with_statement_limit(
+        url: &str,
+        options: &Options,
+        limit: Duration,
+    ) -> Result<Self, OpenError> {
+        Self::open_with(url, options, Reach::STANDARD, limit).await
+    }
+
+    async fn open_with(
+        url: &str,
+        options: &Options,
+        reach: Reach,
+        statement_limit: Duration,
+    ) -> Result<Self, OpenError> {
         let durable = !options.unsafe_no_fsync;
         let address = Address::parse(url, durable)?;
         let opened = address.open().await?;
         Address::refuse_half_imported(&opened.client).await?;
         let generation = generation(&opened.client).await?;
-        let address = address.of_generation(generation);
-        let readers = Readers::new(&address, read::ASKED);
-        let background = Readers::new(&address, read::BACKGROUND);
+        let address = address.of_generation(generation).with_statement_limit(statement_limit);
+        let silence = Arc::new(Silence::new(address.clone()));
+        let readers = Readers::new(&address, &silence, read::ASKED);
+        let background = Readers::new(&address, &silence, read::BACKGROUND);
         let place = address.place();
         let time = Arc::new(Time::new());
+        if options.clock.is_none() {
+            time.at_least(latest_time(&opened.client).await?);
+        }
         let writer = || {
             let (address, clock) = (address.clone(), options.clock.clone());
-            Mutex::new(Some(Writer::new(address, clock, Arc::clone(&time), reach)))
+            let (time, silence) = (Arc::clone(&time), Arc::clone(&silence));
+            Mutex::new(Some(Writer::new(address, clock, time, silence, reach)))
         };
         let writers = [writer(), writer(), writer()];
         let pruner = writer();

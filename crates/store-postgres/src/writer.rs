@@ -22,6 +22,8 @@
 //!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`depth`]: how full bounded queues are
+//! - [`outcome`]: what became of a batch whose commit was not confirmed
+//! - [`patience`]: how long locks and statements are waited for
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`classes`]: what is known of classes without asking
 //!
@@ -48,6 +50,8 @@ mod leadership;
 mod limit;
 mod load;
 mod log;
+mod outcome;
+mod patience;
 mod prefetch;
 mod prune;
 mod retire;
@@ -88,6 +92,9 @@ use classes::Classes;
 use commit::Done;
 use depth::{Bounds, KnownBounds};
 use limit::LimitCache;
+use outcome::{Unresolved, the_only};
+use patience::Patience;
+pub(crate) use patience::STATEMENT_LIMIT;
 use prefetch::Take;
 pub(crate) use time::Time;
 use workers::PlainOnes;
@@ -97,14 +104,6 @@ use write_set::WriteSet;
 const TRIES: u32 = 8;
 /// Pause before the second try; each later one doubles it.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Longest that one try of a batch may take before the connection counts as dead: longer
-/// than any of its statements may.
-const BATCH_LIMIT: Duration = Duration::from_secs(11);
-/// Longest that a batch is tried at all. Nothing is begun after it, so `apply` returns even
-/// when PostgreSQL hangs without a word.
-const APPLY_LIMIT: Duration = Duration::from_secs(12);
-/// How long after a row was locked the writer waits only briefly for locks.
-const HURRY: Duration = Duration::from_secs(5);
 /// Longest that rolling back, or looking a batch up may take.
 const SHORT_LIMIT: Duration = Duration::from_secs(3);
 
@@ -122,8 +121,10 @@ pub(crate) struct Writer {
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be unconfirmed.
     unconfirmed: Option<Done>,
-    /// Until when the writer waits only briefly for locks.
-    hurry_until: Option<Instant>,
+    unresolved: Option<Unresolved>,
+    silence: Arc<Silence>,
+    /// How long it waits for locks and statements.
+    patience: Patience,
     /// How many tries of batches failed.
     tried_again: u64,
     /// Servers that are known to have their row and a lane.
@@ -166,8 +167,10 @@ impl Writer {
         address: Address,
         clock: Option<Arc<dyn Clock>>,
         time: Arc<Time>,
+        silence: Arc<Silence>,
         reach: Reach,
     ) -> Self {
+        let patience = Patience::new(address.statement_limit());
         Self {
             address,
             clock,
@@ -177,7 +180,9 @@ impl Writer {
             cursors: PruneCursors::default(),
             time,
             unconfirmed: None,
-            hurry_until: None,
+            unresolved: None,
+            silence,
+            patience,
             tried_again: 0,
             marked: HashSet::new(),
         }
@@ -185,25 +190,32 @@ impl Writer {
 
     /// Applies a batch: once, whatever becomes of connections on the way.
     pub(crate) async fn apply(&mut self, batch: &Batch) -> Result<Applied, StoreError> {
-        let mut sent = None;
-        match self.apply_once(batch, &mut sent).await {
+        let mut sent = Vec::new();
+        self.unresolved = None;
+        let applied = match self.apply_once(batch, &mut sent).await {
             // It was not there when it was looked for, but PostgreSQL may have the whole of it
             // yet to read.
-            Err(StoreError::Unavailable(words) | StoreError::Locked(words)) if sent.is_some() => {
-                Err(StoreError::Ambiguous(words))
-            }
+            Err(
+                StoreError::Unavailable(words)
+                | StoreError::Locked(words)
+                | StoreError::Slow(words),
+            ) if !sent.is_empty() => Err(StoreError::Ambiguous(words)),
             applied => applied,
+        };
+        if matches!(applied, Err(StoreError::Ambiguous(_))) {
+            self.unresolved = Some(Unresolved { id: batch.id, sent });
         }
+        applied
     }
 
-    /// Tries until the outcome of the batch is known. `sent` is what an earlier try did, if
-    /// its commit takes effect after it was looked for.
+    /// Tries until the outcome of the batch is known. `sent` is what earlier tries did, if the
+    /// commit of one takes effect after it was looked for.
     async fn apply_once(
         &mut self,
         batch: &Batch,
-        sent: &mut Option<Applied>,
+        sent: &mut Vec<Done>,
     ) -> Result<Applied, StoreError> {
-        let end = Instant::now() + APPLY_LIMIT;
+        let end = Instant::now() + self.patience.of_batch();
         let mut locked = false;
         let mut last = String::new();
         for try_number in 0..TRIES {
@@ -215,18 +227,13 @@ impl Writer {
             }
             // The connection is only put back when it is clean, so a future that is dropped
             // half-way leaves no half transaction behind.
-            let reused = self.connection.take().filter(|connection| !connection.is_closed());
+            let reused = self.usable();
             let fresh = reused.is_none();
-            let mut connection = match reused {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            if !self.marked.contains(&batch.id.server) {
-                mark(&mut connection, batch.id).await?;
-                self.marked.insert(batch.id.server);
-            }
+            let mut connection = self.ready(reused, batch.id).await?;
+            let brief = self.patience.brief(batch);
             let miss = match self.attempt_until(end, &mut connection, batch, locked).await {
                 Ok(applied) => {
+                    self.patience.went_through();
                     self.connection = Some(connection);
                     return Ok(applied);
                 }
@@ -246,15 +253,19 @@ impl Writer {
                 }
                 Miss::Failed(Failure::Locked(words)) => {
                     self.roll_back(connection).await;
-                    if self.was_locked() {
+                    if self.patience.was_locked() {
                         return Err(StoreError::Locked(words));
                     }
                     last = words;
                 }
+                Miss::Failed(Failure::Slow(words)) => {
+                    self.roll_back(connection).await;
+                    self.patience.was_slow(brief);
+                    return Err(StoreError::Slow(words));
+                }
                 Miss::Failed(Failure::Applied(words)) => {
                     self.roll_back(connection).await;
-                    let lost = || StoreError::Corrupt(words);
-                    return sent.take().ok_or_else(lost);
+                    return Ok(the_only(sent, words)?.applied);
                 }
                 // An idle connection may have died unnoticed: a new one tells.
                 Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
@@ -286,11 +297,12 @@ impl Writer {
     ) -> Result<Applied, Miss> {
         self.unconfirmed = None;
         self.cache.classes.forget_unneeded();
-        let end = end.min(Instant::now() + BATCH_LIMIT);
+        let limit = self.patience.of_try().min(end.saturating_duration_since(Instant::now()));
+        let (silence, line) = (Arc::clone(&self.silence), connection.line());
         let trying = Box::pin(self.attempt(connection, batch, locked));
-        let tried = match tokio::time::timeout_at(end, trying).await {
-            Ok(tried) => tried,
-            Err(_elapsed) => {
+        let tried = match silence.answer(line, limit, trying).await {
+            Some(tried) => tried,
+            None => {
                 let words = "no answer in time".to_owned();
                 Err(match self.unconfirmed.take() {
                     Some(done) => Miss::Unconfirmed(Box::new(done), words),
@@ -314,7 +326,7 @@ impl Writer {
                 self.cache.classes = Classes::default();
                 self.cache.limits.roll_back();
             }
-            Err(Miss::Failed(Failure::Locked(_) | Failure::Again(..))) => {
+            Err(Miss::Failed(Failure::Locked(_) | Failure::Slow(_) | Failure::Again(..))) => {
                 self.cache.classes.forget_made();
                 self.cache.limits.roll_back();
             }
@@ -323,19 +335,6 @@ impl Writer {
                 self.cache.limits = LimitCache::default();
             }
         }
-    }
-
-    /// Notes that a row was locked; returns whether one was recently. A caller that splits the
-    /// batch to find out which must not wait as long for each part.
-    fn was_locked(&mut self) -> bool {
-        let hurries = self.hurries();
-        self.hurry_until = Some(Instant::now() + HURRY);
-        hurries
-    }
-
-    /// Whether a row was locked recently, so that locks are awaited only briefly.
-    fn hurries(&self) -> bool {
-        self.hurry_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns how often the present connection was asked.
@@ -354,7 +353,7 @@ impl Writer {
     }
 
     async fn connect(&self) -> Result<Connection, StoreError> {
-        self.address.writer().await.map_err(|error| StoreError::Unavailable(error.to_string()))
+        Ok(self.address.writer().await?)
     }
 
     async fn roll_back(&mut self, mut connection: Connection) {
@@ -406,12 +405,12 @@ impl Writer {
         batch: &Batch,
         locked: bool,
     ) -> Result<Applied, Miss> {
-        let hurries = self.hurries();
+        let brief = self.patience.brief(batch);
         self.cache.shares.begin_batch();
         self.cache.lane_cache.begin_batch();
         let mut tx = Tx {
             connection,
-            locks: Locks { come_first: locked, hurries, hurry_until: &mut self.hurry_until },
+            locks: Locks { come_first: locked, brief, patience: &mut self.patience },
             cache: &mut self.cache,
             bounds: Bounds::of(self.known_bounds.take()),
             gates: Gates::default(),
@@ -484,10 +483,17 @@ struct Locks<'a> {
     /// Whether nothing is taken for true without looking: `seen.stored` was read, and jobs and
     /// workers are locked before anything is decided.
     come_first: bool,
-    /// Whether it waits only for a moment.
-    hurries: bool,
-    /// Until when the writer does so.
-    hurry_until: &'a mut Option<Instant>,
+    /// How long its statements may take, if that is less than usual.
+    brief: Option<Duration>,
+    /// How long it waits for locks.
+    patience: &'a mut Patience,
+}
+
+impl Locks<'_> {
+    /// Whether something was locked or took too long a while ago.
+    fn is_hasty(&self) -> bool {
+        self.brief.is_some() || self.patience.hurries()
+    }
 }
 
 /// What tells the store's time.

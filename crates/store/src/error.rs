@@ -21,6 +21,10 @@ pub enum StoreError {
     /// the batch, and try that command again later.
     #[error("another session of the database holds what is needed: {0}")]
     Locked(String),
+    /// A statement took too long, for certain without effect: split the batch, and refuse the
+    /// command that takes too long alone.
+    #[error("took too long: {0}")]
+    Slow(String),
     /// What was read back breaks an invariant.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),

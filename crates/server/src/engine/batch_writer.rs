@@ -103,5 +103,11 @@ pub(crate) struct Failed {
 
 /// Returns whether an error is about one command of a batch, and not about the store.
 pub(crate) const fn is_command_fault(error: &StoreError) -> bool {
-    matches!(error, StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Locked(_))
+    matches!(
+        error,
+        StoreError::Rejected(_)
+            | StoreError::Corrupt(_)
+            | StoreError::Locked(_)
+            | StoreError::Slow(_)
+    )
 }

@@ -27,6 +27,8 @@ mod redispatch;
 mod replies;
 mod unclaimable;
 
+pub(crate) use commit::SLOW_MAX;
+
 use std::sync::Arc;
 
 use outlast_core::id::WorkerId;

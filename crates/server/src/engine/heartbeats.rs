@@ -32,9 +32,9 @@ const APART: Span = Span(500);
 const APART_OF_LEASE: u64 = 60;
 /// A worker that attaches waits for it.
 const APART_OF_ATTACHES: Span = Span(100);
-/// Most commands that are found to wait for a locked row in one go: those that were not tried
-/// wait for the next batch.
-const LOCKED_MAX: usize = 8;
+/// Most commands that are found to wait for a locked row, or to take too long, in one go: those that
+/// were not tried wait for the next batch.
+const HELD_UP_MAX: usize = 8;
 /// How many commands may wait before senders wait for room.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
 
@@ -50,7 +50,7 @@ pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
         shared: Arc::clone(&storage.shared),
         metrics: Arc::clone(&storage.metrics),
         writer: BatchWriter::new(storage, Lane::Beats, server),
-        locked: HashSet::new(),
+        held_up: HashSet::new(),
     };
     let mut gathered = Vec::new();
     let mut began: Option<Instant> = None;
@@ -68,15 +68,15 @@ pub(super) async fn run(storage: Storage, mut beats: mpsc::Receiver<Beat>) {
         lane.metrics.batch(gathered.len());
         let (jobs, workers): (Vec<_>, Vec<_>) =
             gathered.drain(..).partition(|(command, _)| matches!(command, Command::Extend(_)));
-        let (locked, free): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(command, _)| {
-            worker_of(command).is_some_and(|worker| lane.locked.contains(&worker))
+        let (held_up, free): (Vec<_>, Vec<_>) = workers.into_iter().partition(|(command, _)| {
+            worker_of(command).is_some_and(|worker| lane.held_up.contains(&worker))
         });
         for part in [free, jobs] {
             let untried = lane.commit(part).await;
             // A caller that has gone has given up.
             gathered.extend(untried.into_iter().filter(|(_, caller)| !caller.is_closed()));
         }
-        lane.commit_locked(locked).await;
+        lane.commit_held_up(held_up).await;
     }
 }
 
@@ -105,9 +105,9 @@ struct Heartbeats {
     writer: BatchWriter,
     shared: Arc<SharedState>,
     metrics: Arc<Metrics>,
-    /// Workers whose rows another session had locked at the last try. They come last, each alone,
-    /// so that they delay no others.
-    locked: HashSet<WorkerId>,
+    /// Workers whose rows another session had locked at the last try, or that took too long. They
+    /// come last, each alone, so that they delay no others.
+    held_up: HashSet<WorkerId>,
 }
 
 impl Heartbeats {
@@ -117,7 +117,7 @@ impl Heartbeats {
         let (mut parts, mut untried) = (vec![beats], Vec::new());
         let (mut failed, began) = (0, boot_time());
         while let Some(part) = parts.pop() {
-            if failed >= LOCKED_MAX {
+            if failed >= HELD_UP_MAX {
                 untried.extend(part);
                 continue;
             }
@@ -142,15 +142,15 @@ impl Heartbeats {
         untried
     }
 
-    /// Stores parts of heartbeats of workers whose rows were locked at the last try: each alone,
-    /// and not always the same ones first.
-    async fn commit_locked(&mut self, mut beats: Vec<Beat>) {
+    /// Stores parts of heartbeats of workers that were held up at the last try: each alone, and not
+    /// always the same ones first.
+    async fn commit_held_up(&mut self, mut beats: Vec<Beat>) {
         beats.shuffle(&mut rand::rng());
         let (mut failed, began) = (0, boot_time());
         while let Some(beat) = beats.pop() {
             let Err((error, mut part)) = self.try_commit(vec![beat]).await else { continue };
             failed += 1;
-            if failed >= LOCKED_MAX || !is_command_fault(&error) {
+            if failed >= HELD_UP_MAX || !is_command_fault(&error) {
                 part.append(&mut beats);
             }
             self.give_up(part, &error);
@@ -160,11 +160,11 @@ impl Heartbeats {
 
     /// Refuses what could not be stored.
     fn give_up(&mut self, beats: Vec<Beat>, error: &StoreError) {
-        if matches!(error, StoreError::Locked(_)) {
+        if matches!(error, StoreError::Locked(_) | StoreError::Slow(_)) {
             self.excuse(&beats);
-            self.remember_locked(&beats, error);
+            self.remember_held_up(&beats, error);
         } else {
-            tracing::error!(%error, commands = beats.len(), "heartbeats failed");
+            log_trouble!(error, self.shared, error, "heartbeats failed");
         }
         refuse(beats, error);
     }
@@ -180,15 +180,15 @@ impl Heartbeats {
     async fn try_commit(&mut self, part: Vec<Beat>) -> Result<(), (StoreError, Vec<Beat>)> {
         let (commands, callers): (Vec<Command>, Vec<ReplySender>) = part.into_iter().unzip();
         // No attempt ends here.
-        let Committed { replies, commands, freed: _ } = match self.writer.apply(commands).await {
+        let Committed { replies, commands, .. } = match self.writer.apply(commands).await {
             Ok(committed) => committed,
             Err(Failed { error, commands }) => {
                 return Err((error, commands.into_iter().zip(callers).collect()));
             }
         };
-        if !self.locked.is_empty() {
+        if !self.held_up.is_empty() {
             for worker in commands.iter().filter_map(worker_of) {
-                if self.locked.remove(&worker) {
+                if self.held_up.remove(&worker) {
                     tracing::info!(%worker, "heartbeats of a worker are stored again");
                 }
             }
@@ -230,15 +230,15 @@ impl Heartbeats {
         }
     }
 
-    /// Remembers whose rows are locked. Says so once for each: heartbeats come every few seconds,
-    /// and a lock may be held for hours.
-    fn remember_locked(&mut self, beats: &[Beat], error: &StoreError) {
-        if self.locked.len() > BATCH_MAX {
-            self.locked.clear();
+    /// Remembers whose rows are locked, or take too long. Logs it once for each: heartbeats come
+    /// every few seconds, and a lock may be held for hours.
+    fn remember_held_up(&mut self, beats: &[Beat], error: &StoreError) {
+        if self.held_up.len() > BATCH_MAX {
+            self.held_up.clear();
         }
         for (command, _) in beats {
             match worker_of(command) {
-                Some(worker) if !self.locked.insert(worker) => {}
+                Some(worker) if !self.held_up.insert(worker) => {}
                 Some(worker) => {
                     tracing::warn!(%worker, %error, "heartbeats of a worker are not stored");
                 }

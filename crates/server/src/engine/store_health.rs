@@ -62,6 +62,7 @@ pub(crate) struct StoreHealth {
 struct State {
     beats: OneLane,
     work: OneLane,
+    reads: [OneRead; OWN_READS],
     /// Since when there was no break.
     since: Option<BootTime>,
     /// When the store last took a write, or was opened.
@@ -81,11 +82,20 @@ struct OneLane {
     written: Option<BootTime>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct OneRead {
+    /// Whether the latest one failed.
+    failed: bool,
+    /// When the one under way began.
+    reading: Option<BootTime>,
+}
+
 impl Default for State {
     fn default() -> Self {
         let (beats, work) = (OneLane::default(), OneLane::default());
+        let reads = [OneRead::default(); OWN_READS];
         let (proven, watch_max) = (BootTime(0), Span(u64::MAX));
-        Self { beats, work, since: None, proven, patience: STALLED, watch_max }
+        Self { beats, work, reads, since: None, proven, patience: STALLED, watch_max }
     }
 }
 

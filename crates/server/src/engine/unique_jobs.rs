@@ -22,8 +22,10 @@ use crate::engine::Engine;
 use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
 use crate::engine::batcher::{due_of, weight_of};
 use crate::engine::error::Unavailable;
+use crate::engine::event_loop::SLOW_MAX;
 use crate::engine::input::{Input, KeepingSender};
 use crate::engine::shared_state::SharedState;
+use crate::engine::trouble_log::log_trouble;
 use crate::metrics::Metrics;
 
 /// Most requests in one batch.
@@ -96,16 +98,20 @@ struct UniqueJobs {
 impl UniqueJobs {
     /// Applies requests: together, or in parts if one of them fails.
     async fn commit(&mut self, requests: Vec<Request>) {
-        let mut parts = vec![requests];
+        let (mut parts, mut slow, mut any_stored) = (vec![requests], 0, false);
         while let Some(part) = parts.pop() {
             if part.is_empty() {
                 continue;
             }
             self.metrics.batch(part.len());
-            let Err((error, mut part)) = self.try_commit(part).await else { continue };
-            if !is_command_fault(&error) {
+            let Err((error, mut part)) = self.try_commit(part).await else {
+                any_stored = true;
+                continue;
+            };
+            slow += usize::from(matches!(error, StoreError::Slow(_)));
+            if !is_command_fault(&error) || (slow >= SLOW_MAX && !any_stored) {
                 part.extend(parts.drain(..).flatten());
-                tracing::error!(%error, requests = part.len(), "batch of unique jobs failed");
+                log_trouble!(error, self.shared, error, "batch of unique jobs failed");
                 self.report(Beside { replies: Vec::new(), freed: false, unconfirmed: true }).await;
                 refuse(part, &error.to_string());
             } else if part.len() > 1 {
@@ -125,7 +131,7 @@ impl UniqueJobs {
     async fn try_commit(&mut self, part: Vec<Request>) -> Result<(), (StoreError, Vec<Request>)> {
         let due = part.iter().filter_map(|(command, _)| due_of(command)).min();
         let (commands, callers): (Vec<Command>, Vec<KeepingSender>) = part.into_iter().unzip();
-        let Committed { replies, commands, freed } = match self.writer.apply(commands).await {
+        let Committed { replies, commands, freed, .. } = match self.writer.apply(commands).await {
             Ok(committed) => committed,
             Err(Failed { error, commands }) => {
                 return Err((error, commands.into_iter().zip(callers).collect()));

@@ -4,22 +4,22 @@
 //! arrival that is gone is skipped, and so is one that another transaction has locked. A request
 //! for one arrival waits for its lock instead.
 //!
-//! An arrival whose job cannot be stored, because another transaction holds what the job needs,
-//! stays for later. That is found out by waiting. So once it has happened each arrival is tried
+//! An arrival whose job cannot be stored, because another transaction holds what the job needs or
+//! because it takes too long, stays for later. That is found out by waiting. So once it has happened each arrival is tried
 //! by itself, within a savepoint, until it has not happened for a while: one arrival must not
 //! hold up the others.
 
 use std::collections::HashMap;
 
+use outlast_store::StoreError;
 use outlast_store::arrival::{ArrivalNumber, ArrivedJob, EnqueueArrived, EnqueuedArrived};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::{get, int};
+use crate::writer::Tx;
 use crate::writer::classes::Classes;
-use crate::writer::{HURRY, Tx};
 
 /// Rows are found by number and id, locked in order, and deleted by their place. Only the ids
 /// of those that were found are looked up among the jobs.
@@ -61,7 +61,7 @@ impl Tx<'_> {
         order: &EnqueueArrived,
     ) -> Result<EnqueuedArrived, Failure> {
         let mut done = EnqueuedArrived::default();
-        if self.locks.hurries && !order.wait {
+        if self.locks.is_hasty() && !order.wait {
             self.enqueue_singly(&order.jobs, &mut done).await?;
         } else {
             let sql = if order.wait { TAKE_WAITING } else { TAKE };
@@ -78,7 +78,7 @@ impl Tx<'_> {
         Ok(done)
     }
 
-    /// Tries arrivals one by one and passes over those that meet a lock.
+    /// Tries arrivals one by one and passes over those that meet a lock, or take too long.
     async fn enqueue_singly(
         &mut self,
         jobs: &[ArrivedJob],
@@ -93,8 +93,12 @@ impl Tx<'_> {
             done.tried += 1;
             match self.enqueue_single(arrived, done).await {
                 Ok(()) => {}
-                Err(Failure::Locked(words)) => {
-                    tracing::debug!(arrival = %arrived.job.id, words, "arrival skipped: what it needs is locked");
+                Err(missed @ (Failure::Locked(_) | Failure::Slow(_))) => {
+                    if matches!(missed, Failure::Locked(_)) {
+                        self.locks.patience.was_locked();
+                    }
+                    let words = StoreError::from(missed).to_string();
+                    tracing::debug!(arrival = %arrived.job.id, words, "arrival skipped");
                     self.connection
                         .run(&[Statement::plain("rollback to savepoint arrival")])
                         .await?;
@@ -106,7 +110,6 @@ impl Tx<'_> {
                     self.seen.stored.remove(&arrived.job.id);
                     // One may have been made for it.
                     self.cache.classes = Classes::default();
-                    *self.locks.hurry_until = Some(Instant::now() + HURRY);
                     passed_over += 1;
                     if passed_over >= PASSED_OVER_MAX {
                         break;

@@ -15,6 +15,7 @@ use crate::writer::Tx;
 use crate::writer::depth::{LOCK_SERVERS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
+use crate::writer::patience::limiting;
 use crate::writer::workers::{COUNT_IN_FLIGHT, known_of};
 
 /// What the commands of a batch name.
@@ -196,9 +197,13 @@ impl Tx<'_> {
             statements.push((Take::Nothing, Statement::plain(LOCK_SERVERS)));
         }
         statements.push((Take::Time, Statement::new(mark, values![id.server, int(id.n), known])));
-        if self.locks.hurries {
+        if let Some(brief) = self.locks.brief {
+            statements.push((Take::Nothing, limiting(brief)));
+        }
+        if self.locks.patience.hurries() {
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '20ms'")));
-        } else if need.unique || need.others == Others::MakeNoClaims {
+        } else if need.unique || need.others == Others::MakeNoClaims || self.locks.brief.is_some() {
+            // A statement that only waits for a lock is not slow.
             // No claim is made by limits while a batch that changes them waits.
             // Another transaction may have taken the same key, and not have ended yet.
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '100ms'")));

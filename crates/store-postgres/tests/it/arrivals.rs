@@ -39,7 +39,7 @@ fn plan(arrival: &Arrival) -> ArrivedJob {
 }
 
 /// What a server does: it reads the first arrivals, and plans their jobs.
-async fn planned(server: &Server, limit: u32, watch: Option<Span>) -> EnqueueArrived {
+pub(crate) async fn planned(server: &Server, limit: u32, watch: Option<Span>) -> EnqueueArrived {
     let page = server.store.arrivals(None, limit).await.unwrap();
     EnqueueArrived { jobs: page.iter().map(plan).collect(), wait: false, watch }
 }
@@ -51,7 +51,7 @@ async fn put_in(server: &Server, order: EnqueueArrived) -> EnqueuedArrived {
     }
 }
 
-async fn taken(server: &Server, limit: u32) -> EnqueuedArrived {
+pub(crate) async fn taken(server: &Server, limit: u32) -> EnqueuedArrived {
     put_in(server, planned(server, limit, None).await).await
 }
 
@@ -75,7 +75,7 @@ pub(crate) async fn enqueue_both_ways(url: &str) -> (Vec<&'static str>, Vec<Stri
     (writes, reads)
 }
 
-fn ids(done: &EnqueuedArrived) -> Vec<JobId> {
+pub(crate) fn ids(done: &EnqueuedArrived) -> Vec<JobId> {
     done.jobs.iter().map(|job| job.id).collect()
 }
 
@@ -111,7 +111,7 @@ async fn state(server: &Server, id: JobId) -> ArrivalState {
 }
 
 /// Calls the function with these arguments.
-async fn put(client: &Client, arguments: &str) -> Result<JobId, Error> {
+pub(crate) async fn put(client: &Client, arguments: &str) -> Result<JobId, Error> {
     let row = client.query_one(&format!("select outlast.enqueue({arguments})"), &[]).await?;
     Ok(JobId(row.get(0)))
 }

@@ -138,6 +138,13 @@ impl Server {
         Self { store, id: new_id(), batches: AtomicU64::new(0) }
     }
 
+    /// Opens a store whose statements may take only so long.
+    pub(crate) async fn with_limit(url: &str, limit: Duration) -> Self {
+        let options = Options { unsafe_no_fsync: true, ..Options::default() };
+        let store = PostgresStore::open_with_statement_limit(url, &options, limit).await.unwrap();
+        Self { store, id: new_id(), batches: AtomicU64::new(0) }
+    }
+
     /// The same store, with batches that are numbered by themselves.
     pub(crate) fn lane(&self) -> Self {
         Self { store: self.store.clone(), id: new_id(), batches: AtomicU64::new(0) }

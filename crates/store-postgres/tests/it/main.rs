@@ -23,6 +23,8 @@ mod plans;
 mod races;
 mod schema;
 mod seeds;
+mod silence;
+mod slow;
 mod stress;
 mod tls;
 mod transfer;

@@ -1,6 +1,12 @@
 //! What is refused when a store is opened, and in which words.
 
+use std::sync::Arc;
+
 use outlast_cluster::{Cluster, Database};
+use outlast_core::time::Span;
+use outlast_store::command::Renew;
+use outlast_store::store::ManualClock;
+use outlast_store::{Clock as _, Command, Reply, Store as _};
 use outlast_store_postgres::{OpenError, Options, PostgresStore};
 
 use crate::hand::{run, sql};

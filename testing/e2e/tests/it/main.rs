@@ -48,6 +48,7 @@ mod output;
 mod packs;
 mod placement;
 mod queue_placement;
+mod quiet_outages;
 mod races;
 mod real_races;
 mod runtimes;

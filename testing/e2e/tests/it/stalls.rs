@@ -1,5 +1,6 @@
 //! F15, F16: PostgreSQL that stands still, wholly or in part, for longer than a lease. No
-//! worker lapses, nothing is run again, and results are held until they are taken.
+//! worker lapses, nothing is run again, and results are held until they are taken. F38: a statement
+//! that takes too long costs its own caller an answer, and no other.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -284,6 +285,63 @@ fn many_rows_that_another_session_holds_cost_nobody_else_an_answer() {
         });
         assert_eq!(api.ojs_job(job)["state"], "completed");
     }
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    scene.judge();
+}
+
+/// Makes jobs of the queue `slow` take longer than any statement may.
+const SLOW: &str = "
+    create function public.slow() returns trigger language plpgsql as
+        $$ begin
+            if exists (select 1 from outlast.class c where c.id = new.class and c.queue = 'slow')
+            then perform pg_sleep(60); end if;
+            return new;
+        end $$;
+    create trigger slow before insert on outlast.job_row
+        for each row execute function public.slow()";
+/// Longest that one statement may take.
+const STATEMENT: Duration = Duration::from_secs(10);
+
+/// It failed everything in its batch, closed every session, and came back.
+#[test]
+fn command_that_takes_too_long_is_refused_alone_and_costs_no_other_an_answer() {
+    let (scene, beside) = scene();
+    let api = scene.api();
+    let worker = scene.worker("busy");
+    let sessions = "select max(session_seq) from worker";
+    let before = beside.number(sessions).expect("sessions");
+    drop(api.ojs_enqueue("work", &json!({ "queue": "plain" })));
+    beside.run(SLOW).expect("a trigger");
+    let enqueue = |queue: &str| {
+        let body = json!({ "type": "work", "args": [], "options": { "queue": queue } });
+        api.post("/ojs/v1/jobs", &body).status
+    };
+    let began = Instant::now();
+    thread::scope(|threads| {
+        // The loop is busy with the first while the others gather.
+        let first = threads.spawn(|| enqueue("slow"));
+        thread::sleep(Duration::from_millis(300));
+        let others: Vec<_> = (0..31).map(|_| threads.spawn(|| enqueue("plain"))).collect();
+        let second = threads.spawn(|| enqueue("slow"));
+        for other in others {
+            assert_eq!(other.join().expect("an answer"), 201);
+        }
+        let took = began.elapsed();
+        assert!(took < within(STATEMENT + Duration::from_secs(1)), "{took:?}");
+        for slow in [first, second] {
+            assert_eq!(slow.join().expect("an answer"), 503);
+        }
+    });
+    assert_eq!(api.get("/health/ready").status, 200);
+    // It comes back, and others hardly notice.
+    let began = Instant::now();
+    assert_eq!(enqueue("slow"), 503);
+    let job = scene.run(Run::short());
+    scene.await_status(&job, "completed", within(LEASE));
+    assert!(began.elapsed() < STATEMENT / 2, "{:?}", began.elapsed());
+    let stored = "select count(*) from job where queue = 'plain'";
+    assert_eq!(beside.number(stored).expect("jobs"), 32);
+    assert_eq!(beside.number(sessions).expect("sessions"), before, "a session was closed");
     scene.await_worker(worker.id(), "running", within(LEASE));
     scene.judge();
 }

@@ -1,6 +1,6 @@
 //! Applying a batch: as one transaction, or in parts if one of its commands fails it.
 
-use outlast_core::time::{BootTime, Timestamp};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::reply::Claims;
 use outlast_store::{Command, StoreError};
 
@@ -10,36 +10,64 @@ use crate::clock::boot_time;
 use crate::engine::batch_writer::{Committed, Failed, is_command_fault};
 use crate::engine::batcher::{Op, ReplyTo, due_of};
 use crate::engine::error::Unavailable;
+use crate::engine::trouble_log::log_trouble;
 
-/// Most parts of a batch in one go that may find a row locked: each costs the whole server a
-/// moment. Enough to single out one command of the largest batch.
-const LOCKED_TRIES: usize = 24;
+/// Most parts of a batch in one go that may find a row locked, or take too long: each costs the
+/// whole server a moment. Enough to single out one command of the largest batch.
+const FAILED_TRIES: usize = 24;
+/// A part that took too long is cut into this many: each may cost what the store gives it.
+const PARTS_OF_SLOW: usize = 8;
+/// How long what has no caller waits when the store is away.
+const AFTER_FAILURE: Span = Span::from_secs(2);
+/// When so many parts took too long and none went through, no command is to blame.
+pub(crate) const SLOW_MAX: usize = 8;
 
 impl EventLoop {
-    pub(super) async fn commit(&mut self, ops: Vec<Op>) {
+    pub(super) async fn commit(&mut self, mut ops: Vec<Op>) {
         self.metrics.batch(ops.len());
-        let Err((error, ops)) = self.try_commit(ops).await else { return };
-        if !is_command_fault(&error) {
-            return self.fail(&error, ops);
+        if let Err((error, failed)) = self.try_commit(ops).await {
+            if !is_command_fault(&error) {
+                return self.fail(&error, failed);
+            }
+            ops = failed;
+            if ops.len() > 1 {
+                tracing::warn!(%error, commands = ops.len(), "batch failed as one; splitting it");
+                self.commit_split(&error, ops).await;
+            } else if let Some(op) = ops.pop() {
+                self.failed_alone(&error, Attempted { op, retried: None });
+            }
         }
-        tracing::warn!(%error, commands = ops.len(), "batch failed as one; splitting it");
-        let new = |op: &Op| matches!(op.command, Command::Enqueue(_) | Command::EnqueueAll(_));
-        let (new, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(new);
-        // No session can have locked the rows of new jobs, so they come first.
-        let parts = [others, new].into_iter().filter(|part| !part.is_empty());
-        let attempted = |op| Attempted { op, retried: None };
-        let parts = parts.map(|part| part.into_iter().map(attempted).collect()).collect();
-        self.commit_in_parts(parts, LOCKED_TRIES).await;
     }
 
-    /// Commits parts of a batch, the last one first: halves, then halves of those, until each
-    /// command that is locked, or cannot be applied at all, is alone. When `tries` have found a
-    /// row locked, the rest waits for its turn again.
-    pub(super) async fn commit_in_parts(&mut self, mut parts: Vec<Vec<Attempted>>, tries: usize) {
-        let mut locked = 0;
+    /// Commits a batch in parts that one of its commands has failed.
+    async fn commit_split(&mut self, error: &StoreError, ops: Vec<Op>) {
+        let parts = if matches!(error, StoreError::Slow(_)) { PARTS_OF_SLOW } else { 1 };
+        let new = |op: &Op| matches!(op.command, Command::Enqueue(_) | Command::EnqueueAll(_));
+        let (new, others): (Vec<Op>, Vec<Op>) = ops.into_iter().partition(new);
+        let attempted = |op| Attempted { op, retried: None };
+        let cut = |ops: Vec<Op>| split(ops.into_iter().map(attempted).collect(), parts);
+        // No session can have locked the rows of new jobs, so they come first.
+        match self.commit_in_parts(cut(new), FAILED_TRIES).await {
+            Ok(()) => drop(self.commit_in_parts(cut(others), FAILED_TRIES).await),
+            // The others would fail the same way, after a long wait.
+            Err(error) => self.fail(&error, others),
+        }
+    }
+
+    /// Commits parts of a batch, the last one first, and parts of those that fail, until each one that is locked, takes too long, or cannot be
+    /// applied at all, is alone. When `tries` have failed, the rest waits for its turn again.
+    ///
+    /// # Errors
+    /// When the store has gone away. The commands have got that for an answer.
+    pub(super) async fn commit_in_parts(
+        &mut self,
+        mut parts: Vec<Vec<Attempted>>,
+        tries: usize,
+    ) -> Result<(), StoreError> {
+        let (mut failed, mut slow, mut any_stored) = (0, 0, false);
         let mut untried = Vec::new();
         while let Some(part) = parts.pop() {
-            if locked >= tries {
+            if failed >= tries {
                 untried.extend(part);
                 continue;
             }
@@ -51,36 +79,50 @@ impl EventLoop {
             }
             let Err((error, ops)) = self.try_commit(ops).await else {
                 self.release_queues(retried.into_iter().flatten());
+                any_stored = true;
                 continue;
             };
-            if !is_command_fault(&error) {
+            let is_slow = matches!(error, StoreError::Slow(_));
+            slow += usize::from(is_slow && retried.iter().all(Option::is_none));
+            let away = !is_command_fault(&error);
+            if away || (slow >= SLOW_MAX && !any_stored) {
                 // The other parts would fail the same way, each after a long wait.
                 let rest = parts.drain(..).rev().flatten();
                 let (rest, others): (Vec<Op>, Vec<_>) = rest.map(|it| (it.op, it.retried)).unzip();
                 self.release_queues(retried.into_iter().chain(others).flatten());
                 self.fail(&error, ops.into_iter().chain(rest).collect());
-                break;
+                self.try_later(untried);
+                return if away { Err(error) } else { Ok(()) };
             }
+            failed += usize::from(is_slow || matches!(error, StoreError::Locked(_)));
             let together = ops.into_iter().zip(retried);
-            let mut part: Vec<Attempted> =
+            let part: Vec<Attempted> =
                 together.map(|(op, retried)| Attempted { op, retried }).collect();
-            let is_locked = matches!(error, StoreError::Locked(_));
-            locked += usize::from(is_locked);
             if part.len() > 1 {
-                let second = part.split_off(part.len() / 2);
-                parts.extend([second, part]);
-                continue;
-            }
-            let Some(alone) = part.pop() else { continue };
-            if is_locked {
-                tracing::debug!(%error, "row is locked by another database session");
-                self.deferred.defer(alone);
+                parts.extend(split(part, if is_slow { PARTS_OF_SLOW } else { 2 }));
             } else {
-                self.release_queues(alone.retried);
-                self.fail_one(&error, alone.op);
+                part.into_iter().for_each(|alone| self.failed_alone(&error, alone));
             }
         }
         self.try_later(untried);
+        Ok(())
+    }
+
+    /// A command failed alone: it waits, or is refused.
+    fn failed_alone(&mut self, error: &StoreError, alone: Attempted) {
+        let waits = match error {
+            StoreError::Locked(_) => true,
+            // A caller may ask again. A report would be lost.
+            StoreError::Slow(_) => is_report(&alone.op),
+            _ => false,
+        };
+        if waits {
+            tracing::debug!(%error, "command waits for what holds it up");
+            self.deferred.defer(alone);
+        } else {
+            self.release_queues(alone.retried);
+            self.fail_one(error, alone.op);
+        }
     }
 
     /// Keeps commands that were not tried for the next turn.
@@ -207,4 +249,25 @@ impl EventLoop {
             ReplyTo::Report { .. } | ReplyTo::None => {}
         }
     }
+}
+
+/// Whether a command is a report that is not sent again as long as the session stands.
+const fn is_report(op: &Op) -> bool {
+    match op.reply_to {
+        ReplyTo::Report { .. } => true,
+        ReplyTo::None => matches!(op.command, Command::Finish(_)),
+        _ => false,
+    }
+}
+
+/// Cuts commands into parts of about the same size, the first ones last.
+fn split(mut all: Vec<Attempted>, parts: usize) -> Vec<Vec<Attempted>> {
+    let size = all.len().div_ceil(parts).max(1);
+    let mut cut = Vec::new();
+    while !all.is_empty() {
+        let rest = all.split_off(size.min(all.len()));
+        cut.push(std::mem::replace(&mut all, rest));
+    }
+    cut.reverse();
+    cut
 }

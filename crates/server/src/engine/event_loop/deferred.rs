@@ -1,4 +1,4 @@
-//! Commands whose rows another session of the database has locked.
+//! Commands whose rows another session of the database has locked, and reports that take too long.
 //!
 //! Such a command fails its batch. The batch is split until the command is alone; then it waits
 //! here and is retried, less and less often. Later commands about the same job or worker wait
@@ -250,7 +250,8 @@ impl EventLoop {
         self.deferred.refuse_overdue(began);
         let due = self.deferred.take(began);
         if !due.is_empty() {
-            self.commit_in_parts(vec![due], LOCKED_TRIES).await;
+            // Those that failed have their answers.
+            drop(self.commit_in_parts(vec![due], LOCKED_TRIES).await);
         }
         let now = boot_time();
         let pause = Span(now.since(began).0.saturating_mul(SHARE - 1)).max(PAUSE);

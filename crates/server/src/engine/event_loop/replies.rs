@@ -273,7 +273,7 @@ impl EventLoop {
     }
 
     /// Gives claims back whose claimant has gone: they never started, so nothing is charged.
-    fn release(&mut self, claimed: Vec<Claimed>) {
+    pub(super) fn release(&mut self, claimed: Vec<Claimed>) {
         for job in claimed {
             let finish = Finish {
                 job: job.job.id,

@@ -117,3 +117,93 @@ async fn what_waited_for_locked_rows_is_done_when_they_are_released() {
     let (done, ()) = tokio::join!(scene.cancel_all((1..=60).map(job)), release);
     assert!(done.iter().all(|done| *done), "{done:?}");
 }
+
+fn model() -> ModelStore {
+    ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))))
+}
+
+fn engine(store: ModelStore) -> Engine {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    Engine::start(Arc::new(store), settings)
+}
+
+/// One slow statement was once an outage: it failed its whole batch and closed every session.
+#[tokio::test]
+async fn command_that_takes_too_long_is_refused_alone() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    let is_slow = |command: &Command| matches!(command, Command::Enqueue(it) if it.id == job(7));
+    let store = model().failing(move |batch| {
+        let slow = batch.commands.iter().any(is_slow);
+        slow.then(|| {
+            AtomicUsize::fetch_add(&count, 1, Ordering::Relaxed);
+            StoreError::Slow("a statement".into())
+        })
+    });
+    let engine = engine(store);
+    let mut outputs = attach_sdk_worker(&engine, WorkerId(Uuid::from_u128(1)), 0).await;
+    let all = (1..=300).map(|n| engine.submit(Command::Enqueue(Box::new(noop_job(n)))));
+    let stored = join_all(all).await;
+    let refused: Vec<usize> = (1..=300).filter(|n| stored[n - 1].is_err()).collect();
+    assert_eq!(refused, [7]);
+    let tries = tries.load(Ordering::Relaxed);
+    assert!(tries <= 4, "{tries} tries");
+    assert!(outputs.try_recv().is_err(), "the session was closed");
+    assert!(engine.health().ready, "{:?}", engine.health());
+}
+
+/// A report that is thrown away is not repeated.
+#[tokio::test]
+async fn report_that_takes_too_long_is_tried_again() {
+    use outlast_store::command::{EndDetail, Finish, ReportedOutcome};
+
+    use crate::engine::input::{Input, SessionReport};
+    use crate::engine::output::Output;
+    use crate::session::convert::native_fence;
+
+    let slow = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&slow);
+    let store = model().failing(move |batch| {
+        let reports = batch.commands.iter().any(|it| matches!(it, Command::Finish(_)));
+        let slow = reports && AtomicUsize::fetch_add(&count, 1, Ordering::Relaxed) < 3;
+        slow.then(|| StoreError::Slow("a statement".into()))
+    });
+    let engine = engine(store);
+    let worker = WorkerId(Uuid::from_u128(1));
+    let mut outputs = attach_sdk_worker(&engine, worker, 1).await;
+    engine.submit(Command::Enqueue(Box::new(noop_job(1)))).await.unwrap();
+    let sent = outputs.recv().await.unwrap();
+    let Output::Deliveries(claimed) = sent.output else { panic!("{sent:?}") };
+    let (job, epoch) = (claimed[0].job.id, claimed[0].epoch);
+    let finish = Finish {
+        job,
+        fence: native_fence(worker, epoch),
+        reported: ReportedOutcome::Completed,
+        detail: EndDetail::default(),
+        by: "test".into(),
+    };
+    let command = Command::Finish(Box::new(finish));
+    let reports = vec![SessionReport { job, epoch, command, finished: true }];
+    engine.send(Input::Reports { worker, session: 1, reports }).await.unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(20), outputs.recv()).await;
+    let answer = answer.expect("an answer").unwrap().output;
+    assert!(matches!(answer, Output::Answers(_)), "{answer:?}");
+}
+
+/// If nothing goes through, no command is to blame.
+#[tokio::test]
+async fn store_that_is_slow_with_everything_is_given_up_after_a_few_tries() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    let store = model().failing(move |batch| {
+        (!batch.commands.is_empty()).then(|| {
+            AtomicUsize::fetch_add(&count, 1, Ordering::Relaxed);
+            StoreError::Slow("a statement".into())
+        })
+    });
+    let engine = engine(store);
+    let all = (1..=64).map(|n| engine.submit(Command::Enqueue(Box::new(noop_job(n)))));
+    assert!(join_all(all).await.iter().all(Result::is_err));
+    let tries = tries.load(Ordering::Relaxed);
+    assert!(tries <= 1 + super::super::SLOW_MAX, "{tries} tries");
+}

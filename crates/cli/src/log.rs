@@ -14,8 +14,8 @@ use crate::config::Environment;
 
 /// How the names begin under which this program and its libraries log.
 const TARGETS: &[&str] = &[
-    "outlast", "deadpool", "h2", "hyper", "jiff", "log", "reqwest", "rustls", "tokio", "tonic",
-    "tower", "tracing",
+    "outlast", "h2", "hyper", "jiff", "log", "reqwest", "rustls", "tokio", "tonic", "tower",
+    "tracing",
 ];
 
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];

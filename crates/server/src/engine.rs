@@ -75,6 +75,7 @@ pub(crate) use error::unexpected;
 pub use error::{ClaimError, OrderError, Unavailable};
 use input::Input;
 use shared_state::SharedState;
+use store_health::OwnRead;
 use wait_reason::Eligible;
 use wait_reason::limits::GatesInForce;
 use wait_reason::shares;
@@ -239,20 +240,38 @@ impl Engine {
         answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))
     }
 
+    /// Reads what the server itself must know: while that fails, it is not ready.
+    pub(crate) async fn read_own<T>(
+        &self,
+        what: OwnRead,
+        reading: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let health = &self.shared().store_health;
+        health.read_began(what, boot_time());
+        let read = reading.await;
+        health.read_ended(what, read.is_ok());
+        read
+    }
+
     /// Reads which classes have claimable jobs.
     pub(crate) async fn look_for_claimable(&self) -> Result<claimable::Look, StoreError> {
-        claimable::look_for_claimable(self.store().as_ref(), self.shared()).await
+        let looking = claimable::look_for_claimable(self.store().as_ref(), self.shared());
+        self.read_own(OwnRead::Backlog, looking).await
     }
 
     /// Reads the workers of every server, and what those can run that are new or have changed.
     pub(crate) async fn read_fleet(&self) -> Result<(), StoreError> {
         let (fleet, asked) = (&self.shared().fleet, boot_time());
-        let briefs = self.store().fleet().await?;
-        let unknown = fleet.unknown(&briefs);
-        let read = match unknown.is_empty() {
-            true => Vec::new(),
-            false => self.store().workers_named(unknown).await?,
+        let reading = async {
+            let briefs = self.store().fleet().await?;
+            let unknown = fleet.unknown(&briefs);
+            let read = match unknown.is_empty() {
+                true => Vec::new(),
+                false => self.store().workers_named(unknown).await?,
+            };
+            Ok((briefs, read))
         };
+        let (briefs, read) = self.read_own(OwnRead::Fleet, reading).await?;
         fleet.set(briefs, &read, asked);
         Ok(())
     }
@@ -485,7 +504,9 @@ impl Engine {
         let (shared, now) = (self.shared(), boot_time());
         let (stopping, dead) = (shared.is_stopping(), shared.vitals.dead());
         let unproven = shared.store_health.unproven_for(now);
-        let store = if let Some(trouble) = shared.store_health.trouble(now) {
+        let trouble = shared.store_health.trouble(now);
+        let trouble = trouble.or_else(|| shared.store_health.read_trouble(now));
+        let store = if let Some(trouble) = trouble {
             trouble.to_string()
         } else if unproven.0 > UNPROVEN_MAX.0 + 2 * self.settings().check_interval.0 {
             format!("took no write for {} s", unproven.as_secs())

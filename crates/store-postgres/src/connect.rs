@@ -82,7 +82,7 @@ impl std::fmt::Debug for Tls {
 pub(crate) struct Opened {
     pub(crate) client: Client,
     /// Ends the task that reads from the connection.
-    pub(crate) reader: tokio::task::AbortHandle,
+    pub(crate) reader: AbortHandle,
     /// Migrations that ran.
     pub(crate) migrated: Vec<&'static str>,
 }
@@ -226,8 +226,6 @@ impl Address {
     /// Opens a connection that maintains history. It waits only a moment for a lock, since others wait
     /// behind it.
     pub(crate) async fn maintenance(&self) -> Result<Connection, OpenError> {
-        let (client, reader) = self.connect().await?;
-        let connection = Connection::new(client, reader);
         let settings = format!(
             "{SESSION}
              set default_transaction_read_only = off; set synchronous_commit = off;

@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement as Prepared};
 
 use crate::failure::Failure;
+use crate::silence::ConnectionId;
 
 /// A value of a statement.
 pub(crate) type Value = Box<dyn ToSql + Sync + Send>;
@@ -48,6 +49,7 @@ pub(crate) struct Connection {
     statements: HashMap<&'static str, Prepared>,
     /// Ends the task that reads from the connection.
     reader: AbortHandle,
+    line: ConnectionId,
     /// When each of the latest statements was answered.
     answered: Vec<Instant>,
     /// How often statements were sent and waited for.
@@ -74,16 +76,21 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, reader: AbortHandle) -> Self {
+    pub(crate) fn new(client: Client, reader: AbortHandle, line: ConnectionId) -> Self {
         Self {
             client,
             statements: HashMap::new(),
             reader,
+            line,
             answered: Vec::new(),
             round_trips: 0,
             sent: 0,
             in_transaction: false,
         }
+    }
+
+    pub(crate) const fn line(&self) -> ConnectionId {
+        self.line
     }
 
     pub(crate) const fn client(&self) -> &Client {

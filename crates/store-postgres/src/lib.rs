@@ -35,6 +35,7 @@ mod partitions;
 mod postgres_store;
 mod read;
 mod row;
+mod silence;
 mod tls;
 mod transfer;
 mod writer;

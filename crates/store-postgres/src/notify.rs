@@ -11,6 +11,8 @@ use std::time::Duration;
 use outlast_store::signal::{Heard, Signal};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_postgres::{AsyncMessage, Client};
 use uuid::Uuid;
 
@@ -27,7 +29,12 @@ const GATHER: Duration = Duration::from_millis(2);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How often a silent connection is probed.
-const PROBE: Duration = Duration::from_secs(10);
+const PROBE: Duration = Duration::from_secs(5);
+/// Longest that PostgreSQL may take to answer on it.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Tells when another connection was found to be silent: this one is probed at once then.
+type FoundSilent = watch::Receiver<Option<Instant>>;
 
 /// Receives what was heard.
 pub(crate) type Hear = Arc<dyn Fn(Heard) + Send + Sync>;
@@ -69,12 +76,12 @@ impl Notifier {
     }
 
     /// Sends and receives from now on.
-    pub(crate) fn run(&self, address: Address, hear: Hear) {
+    pub(crate) fn run(&self, address: Address, silent: FoundSilent, hear: Hear) {
         let Some(receiver) = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
         else {
             return;
         };
-        let task = tokio::spawn(run(address, self.own, receiver, hear));
+        let task = tokio::spawn(run((address, silent), self.own, receiver, hear));
         let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(task.abort_handle());
     }
@@ -87,17 +94,22 @@ impl Notifier {
     }
 }
 
-async fn run(address: Address, own: Uuid, mut receiver: UnboundedReceiver<Signal>, hear: Hear) {
+async fn run(
+    (address, mut silent): (Address, FoundSilent),
+    own: Uuid,
+    mut receiver: UnboundedReceiver<Signal>,
+    hear: Hear,
+) {
     let mut pause = PAUSE_MIN;
     let mut lost = false;
     loop {
-        let joining = tokio::time::timeout(PROBE, join(&address, own, &hear)).await;
+        let joining = tokio::time::timeout(ANSWER_LIMIT, join(&address, own, &hear)).await;
         match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
             Ok(joined) => {
                 pause = PAUSE_MIN;
                 hear(Heard::Missed);
                 let say = if lost { vec![Signal::Missed] } else { Vec::new() };
-                let (ended, unsent) = speak(&joined, own, &mut receiver, say).await;
+                let (ended, unsent) = speak(&joined, (own, &mut receiver), &mut silent, say).await;
                 lost = unsent;
                 tracing::warn!(error = ended, "connection for signals between servers broke");
             }
@@ -175,17 +187,20 @@ const fn matters(signal: &Signal) -> bool {
 /// whether something that matters was lost with it.
 async fn speak(
     joined: &Joined,
-    own: Uuid,
-    receiver: &mut UnboundedReceiver<Signal>,
+    (own, receiver): (Uuid, &mut UnboundedReceiver<Signal>),
+    silent: &mut FoundSilent,
     mut say: Vec<Signal>,
 ) -> (String, bool) {
     loop {
         if say.is_empty() {
-            match tokio::time::timeout(PROBE, receiver.recv()).await {
-                Ok(Some(first)) => say.push(first),
-                Ok(None) => return ("store was closed".to_owned(), false),
+            tokio::select! {
+                first = receiver.recv() => match first {
+                    Some(first) => say.push(first),
+                    None => return ("store was closed".to_owned(), false),
+                },
                 // A connection that nothing comes through may be dead.
-                Err(_elapsed) => {}
+                () = tokio::time::sleep(PROBE) => {}
+                Ok(()) = silent.changed() => {}
             }
         }
         if !say.is_empty() {
@@ -196,7 +211,7 @@ async fn speak(
         }
         let lost = say.iter().any(matters);
         let sending = send(&joined.client, own, std::mem::take(&mut say));
-        match tokio::time::timeout(PROBE, sending).await {
+        match tokio::time::timeout(ANSWER_LIMIT, sending).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return (words(&error), lost),
             Err(_elapsed) => return ("no answer in time".to_owned(), lost),

@@ -24,10 +24,10 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use crate::connect::Address;
 use crate::connection::Connection;
 use crate::failure::{Conflict, Failure};
 use crate::row::{self, get};
+use crate::silence::Silence;
 use crate::writer::NOW;
 
 /// A table that is kept by day.
@@ -75,25 +75,22 @@ impl From<tokio_postgres::Error> for Stop {
 
 /// Does all that there is to do now.
 pub(crate) async fn maintain(
-    address: &Address,
+    silence: &Silence,
     clock: Option<&Arc<dyn Clock>>,
     order: &Maintain,
 ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
-    let maintaining = async {
-        let connection = address.maintenance().await.map_err(unavailable)?;
-        let mut maintenance = Maintenance { connection, order, done: Maintained::default() };
-        match maintenance.all(clock).await {
-            Ok(()) => Ok(Ok(maintenance.done)),
-            Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
-            Err(Stop::Failed(failure)) => Err(failure.into()),
-        }
+    let connection = silence.address().maintenance().await?;
+    let line = connection.line();
+    let mut maintenance = Maintenance { connection, order, done: Maintained::default() };
+    let maintaining = Box::pin(maintenance.all(clock));
+    let Some(ended) = silence.answer(line, MAINTAIN_LIMIT, maintaining).await else {
+        return Err(StoreError::Unavailable("no answer in time".into()));
     };
-    let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
-    tokio::time::timeout(MAINTAIN_LIMIT, Box::pin(maintaining)).await.map_err(silent)?
-}
-
-fn unavailable(error: crate::OpenError) -> StoreError {
-    StoreError::Unavailable(error.to_string())
+    match ended {
+        Ok(()) => Ok(Ok(maintenance.done)),
+        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        Err(Stop::Failed(failure)) => Err(failure.into()),
+    }
 }
 
 struct Maintenance<'a> {

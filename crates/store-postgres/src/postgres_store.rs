@@ -57,6 +57,7 @@ struct Inner {
     /// For what the server itself must know.
     background: Readers,
     notifier: Notifier,
+    silence: Arc<Silence>,
     address: Address,
     place: String,
     durable: bool,
@@ -137,6 +138,7 @@ impl PostgresStore {
             readers,
             background,
             notifier,
+            silence,
             address,
             place,
             durable,
@@ -269,7 +271,7 @@ impl Store for PostgresStore {
     ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
         // A store that is closed opens no connection.
         drop(self.inner.readers.get().await?);
-        partitions::maintain(&self.inner.address, self.inner.clock.as_ref(), &order).await
+        partitions::maintain(&self.inner.silence, self.inner.clock.as_ref(), &order).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {
@@ -419,7 +421,8 @@ impl Store for PostgresStore {
     }
 
     fn listen(&self, hear: Arc<dyn Fn(Heard) + Send + Sync>) {
-        self.inner.notifier.run(self.inner.address.clone(), hear);
+        let silence = self.inner.silence.watch();
+        self.inner.notifier.run(self.inner.address.clone(), silence, hear);
     }
 
     async fn close(&self) -> Result<(), StoreError> {

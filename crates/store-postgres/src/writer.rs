@@ -86,7 +86,7 @@ use uuid::Uuid;
 use crate::connect::Address;
 use crate::connection::{Connection, Statement, Value, values};
 use crate::failure::{Conflict, Failure};
-use crate::row::{self, int};
+use crate::silence::Silence;
 use attempt_cache::AttemptCache;
 use classes::Classes;
 use commit::Done;
@@ -285,6 +285,30 @@ impl Writer {
             }
         }
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
+    }
+
+    /// Takes the connection if it may be used again.
+    fn usable(&mut self) -> Option<Connection> {
+        self.connection.take().filter(|connection| {
+            !connection.is_closed() && !self.silence.distrusts(connection.line())
+        })
+    }
+
+    /// Opens a connection unless there is one, and makes sure that the server has its row.
+    async fn ready(
+        &mut self,
+        connection: Option<Connection>,
+        id: BatchId,
+    ) -> Result<Connection, StoreError> {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        if !self.marked.contains(&id.server) {
+            mark(&mut connection, id).await?;
+            self.marked.insert(id.server);
+        }
+        Ok(connection)
     }
 
     /// Tries a batch once, and drops the connection when it does not answer.

@@ -50,6 +50,8 @@ struct Shared {
     target: Mutex<SocketAddr>,
     weather: Mutex<Weather>,
     over: AtomicBool,
+    /// How often open connections were forgotten.
+    forgotten: AtomicUsize,
     /// How many threads forward or are about to.
     forwarding: AtomicUsize,
 }
@@ -91,7 +93,8 @@ impl Proxy {
         let weather = Mutex::new(Weather::Clear);
         let target = Mutex::new(target);
         let (over, forwarding) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { target, weather, over, forwarding });
+        let forgotten = AtomicUsize::new(0);
+        let shared = Arc::new(Shared { target, weather, over, forgotten, forwarding });
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
             move || accept(&listener, &shared)
@@ -113,6 +116,11 @@ impl Proxy {
     pub fn lead_to(&self, target: &str) {
         let target = target.trim_start_matches("http://").parse().expect("an address");
         *self.shared.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+    }
+
+    /// Passes nothing on any more on connections that are open, and keeps them open. New ones work.
+    pub fn forget(&self) {
+        self.shared.forgotten.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Changes the weather, for open connections as well. After [`Weather::Cut`] none is left:
@@ -176,7 +184,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
     let mut chunk = vec![0; CHUNK];
     let prepared = from.set_nonblocking(false).and_then(|()| from.set_read_timeout(Some(LOOK)));
-    let mut severed = false;
+    let (mut severed, known) = (false, shared.forgotten.load(Ordering::SeqCst));
     while prepared.is_ok() && !shared.is_over() && shared.weather() != Weather::Cut {
         severed |= shared.weather() == Weather::HalfOpen;
         if severed {
@@ -184,7 +192,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, way: Way, shared: &Shared) {
             // The other direction's thread may have done it.
             let _closed = server.shutdown(Shutdown::Both);
         }
-        if severed || shared.weather() == Weather::Hold {
+        let forgotten = shared.forgotten.load(Ordering::SeqCst) != known;
+        if severed || forgotten || shared.weather() == Weather::Hold {
             thread::sleep(LOOK);
             continue;
         }

@@ -19,6 +19,26 @@ const STALLED: Span = Span::from_secs(2);
 /// While a write takes longer than this, producers are turned away.
 const UNWRITABLE: Span = Span::from_secs(2);
 
+/// While a read of the server itself takes longer than this, the server is not ready.
+const UNREADABLE: Span = Span::from_secs(3);
+
+/// A kind of read that the server itself makes again and again. While one of these fails, work of that kind stands
+/// still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnRead {
+    /// The workers, whose leases are judged.
+    Fleet,
+    /// The jobs that are due by time alone.
+    Due,
+    /// The claimable jobs.
+    Backlog,
+    /// The jobs that programs stored by SQL.
+    Arrivals,
+}
+
+/// How many kinds of reads there are.
+const OWN_READS: usize = 4;
+
 /// The two kinds of writes: neither waits for the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
@@ -40,6 +60,9 @@ pub(crate) enum Trouble {
     /// A write has not ended yet.
     #[error("a write takes too long")]
     Stalled,
+    /// It does not answer what the server itself must know.
+    #[error("reads fail or take too long")]
+    Unreadable,
 }
 
 impl Trouble {
@@ -175,6 +198,27 @@ impl StoreHealth {
         broken
     }
 
+    /// Records that a read of the server itself begins.
+    pub(crate) fn read_began(&self, what: OwnRead, now: BootTime) {
+        if let Some(read) = self.state().reads.get_mut(what as usize) {
+            read.reading = Some(now);
+        }
+    }
+
+    /// Records how it ended.
+    pub(crate) fn read_ended(&self, what: OwnRead, answered: bool) {
+        if let Some(read) = self.state().reads.get_mut(what as usize) {
+            *read = OneRead { failed: !answered, reading: None };
+        }
+    }
+
+    /// Returns why the server cannot read what it must know; `None` if it can, as far as is known.
+    pub(crate) fn read_trouble(&self, now: BootTime) -> Option<Trouble> {
+        let waits = |read: &OneRead| read.reading.is_some_and(|at| now.since(at) > UNREADABLE);
+        let fails = self.state().reads.iter().any(|read| read.failed || waits(read));
+        fails.then_some(Trouble::Unreadable)
+    }
+
     /// Records that nothing was written for so long that a break may have gone unnoticed.
     pub(crate) fn unproven(&self, now: BootTime) {
         let mut state = self.state();
@@ -298,6 +342,23 @@ mod tests {
         assert_eq!(health.watched(at(60_000)), Span(u64::MAX));
         health.unproven(at(60_000));
         assert_eq!(health.watched(at(60_001)), Span(1));
+    }
+
+    /// The server was ready while no lease was judged and nothing due was swept.
+    #[test]
+    fn reads_that_fail_or_never_end_are_trouble_until_one_of_the_same_kind_is_answered() {
+        let health = health();
+        health.read_began(OwnRead::Fleet, at(1_000));
+        health.read_began(OwnRead::Due, at(1_000));
+        health.read_ended(OwnRead::Fleet, true);
+        assert_eq!(health.read_trouble(at(4_000)), None);
+        assert_eq!(health.read_trouble(at(4_001)), Some(Trouble::Unreadable));
+        health.read_ended(OwnRead::Due, false);
+        health.read_ended(OwnRead::Fleet, true);
+        assert_eq!(health.read_trouble(at(4_002)), Some(Trouble::Unreadable));
+        health.read_ended(OwnRead::Due, true);
+        assert_eq!(health.read_trouble(at(9_000)), None);
+        assert!(health.is_writable(at(9_000)) && health.unbroken_for(at(9_000)) == Span(9_000));
     }
 
     #[test]

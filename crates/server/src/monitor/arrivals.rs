@@ -13,6 +13,7 @@ use outlast_store::arrival::{ArrivalNumber, EnqueueArrived, EnqueuedArrived};
 use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, millis};
+use crate::engine::store_health::OwnRead;
 use crate::engine::{Engine, Unavailable, unexpected};
 use crate::intake;
 
@@ -33,15 +34,12 @@ pub(super) async fn run(engine: Engine) {
     let mut pages = Pages::default();
     let mut pace = Pace::default();
     loop {
-        let more = match enqueue_page(&engine, &mut pages, &mut pace).await {
-            Ok(more) => more,
-            Err(error) => {
-                tracing::debug!(%error, "failed to enqueue arrivals");
-                false
-            }
-        };
-        if !more {
-            let polls = pace.polls(boot_time()) && !engine.shared().store_health.is_down();
+        let enqueued = enqueue_page(&engine, &mut pages, &mut pace).await;
+        if let Err(error) = &enqueued {
+            tracing::debug!(%error, "failed to enqueue arrivals");
+        }
+        if !matches!(enqueued, Ok(true)) {
+            let polls = pace.polls(boot_time()) && enqueued.is_ok();
             let pause = if polls { POLL } else { engine.settings().check_interval };
             let wake = engine.shared().arrivals_wanted.notified();
             drop(tokio::time::timeout(millis(pause), wake).await);
@@ -56,7 +54,8 @@ async fn enqueue_page(
     pace: &mut Pace,
 ) -> Result<bool, Unavailable> {
     let unavailable = |error: outlast_store::StoreError| Unavailable::new(error.to_string());
-    let arrivals = engine.store().arrivals(pages.after, PAGE).await.map_err(unavailable)?;
+    let reading = engine.store().arrivals(pages.after, PAGE);
+    let arrivals = engine.read_own(OwnRead::Arrivals, reading).await.map_err(unavailable)?;
     if arrivals.is_empty() {
         *pages = Pages::default();
         return Ok(false);

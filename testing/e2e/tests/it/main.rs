@@ -58,6 +58,7 @@ mod servers;
 mod settings;
 mod shutdown;
 mod signals;
+mod silent_connections;
 mod stalls;
 mod streams;
 mod tls;

@@ -1,0 +1,219 @@
+//! Connections that read, and who uses them.
+//!
+//! One that did not answer its last question, or is not trusted, is not used again: what comes next
+//! on it would wait for that answer. A question whose asker has gone is cancelled, so that slow ones
+//! do not add up.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use outlast_store::StoreError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Row, Statement};
+
+use crate::connect::Address;
+use crate::failure::Failure;
+use crate::silence::{ConnectionId, Silence};
+
+/// Longest that a query waits for a free connection.
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
+/// Longest that cancelling may take.
+const CANCEL_LIMIT: Duration = Duration::from_secs(3);
+/// Most statements whose text is kept; there are far fewer.
+const ASKED_MAX: usize = 500;
+
+/// A value of a query.
+pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
+
+/// Connections that read. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Readers {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    address: Address,
+    silence: Arc<Silence>,
+    /// Longest that an answer is waited for.
+    limit: Duration,
+    places: Arc<Semaphore>,
+    idle: Mutex<Vec<Open>>,
+    asked: Mutex<BTreeSet<String>>,
+}
+
+/// An open connection.
+struct Open {
+    client: Client,
+    /// Ends the task that reads from the connection.
+    reader: AbortHandle,
+    line: ConnectionId,
+    statements: Mutex<HashMap<String, Statement>>,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.line.fmt(f)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// A connection in use.
+pub(crate) struct Reader {
+    open: Option<Open>,
+    inner: Arc<Inner>,
+    place: Option<OwnedSemaphorePermit>,
+    /// How many questions have no answer yet.
+    unanswered: AtomicUsize,
+}
+
+impl Readers {
+    pub(crate) fn new(
+        address: &Address,
+        silence: &Arc<Silence>,
+        (size, limit): (usize, Duration),
+    ) -> Self {
+        let inner = Inner {
+            address: address.clone(),
+            silence: Arc::clone(silence),
+            limit,
+            places: Arc::new(Semaphore::new(size)),
+            idle: Mutex::default(),
+            asked: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) async fn get(&self) -> Result<Reader, StoreError> {
+        let inner = Arc::clone(&self.inner);
+        let waiting = Arc::clone(&inner.places).acquire_owned();
+        let place = tokio::time::timeout(WAIT_LIMIT, waiting).await.map_err(|_elapsed| {
+            let seconds = WAIT_LIMIT.as_secs();
+            StoreError::Unavailable(format!("no connection became free within {seconds} s"))
+        })?;
+        let place = place.map_err(|_closed| StoreError::Closed)?;
+        let open = match inner.idle_one() {
+            Some(open) => open,
+            None => inner.address.reader().await.map_err(StoreError::from)?.into(),
+        };
+        Ok(Reader { open: Some(open), inner, place: Some(place), unanswered: AtomicUsize::new(0) })
+    }
+
+    /// Returns every statement that was asked so far.
+    pub(crate) fn statements(&self) -> Vec<String> {
+        self.inner.asked.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    pub(crate) fn close(&self) {
+        self.inner.places.close();
+        self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl From<(Client, AbortHandle, ConnectionId)> for Open {
+    fn from((client, reader, line): (Client, AbortHandle, ConnectionId)) -> Self {
+        Self { client, reader, line, statements: Mutex::default() }
+    }
+}
+
+impl Inner {
+    fn idle_one(&self) -> Option<Open> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(open) = idle.pop() {
+            if self.is_usable(&open) {
+                return Some(open);
+            }
+        }
+        None
+    }
+
+    fn is_usable(&self, open: &Open) -> bool {
+        !open.client.is_closed() && !self.silence.distrusts(open.line)
+    }
+
+    /// Remembers a statement, so that its plan can be looked at.
+    fn note(&self, sql: &str) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if asked.len() < ASKED_MAX && !asked.contains(sql) {
+            asked.insert(sql.to_owned());
+        }
+    }
+}
+
+impl Open {
+    async fn query(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let known = self.statements().get(sql).cloned();
+        let statement = match known {
+            Some(statement) => statement,
+            None => {
+                let statement = self.client.prepare(sql).await?;
+                self.statements().insert(sql.to_owned(), statement.clone());
+                statement
+            }
+        };
+        self.client.query(&statement, values).await
+    }
+
+    fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<String, Statement>> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reader {
+    pub(super) async fn all(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let open = self.open.as_ref().ok_or(StoreError::Closed)?;
+        self.inner.note(sql);
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let asking = open.query(sql, values);
+        let answer = self.inner.silence.answer(open.line, self.inner.limit, asking).await;
+        let answer = answer.ok_or_else(|| StoreError::Unavailable("no answer in time".into()))?;
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        answer.map_err(|error| Failure::from(error).into())
+    }
+
+    pub(super) async fn one(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Option<Row>, StoreError> {
+        Ok(self.all(sql, values).await?.into_iter().next())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        if *self.unanswered.get_mut() == 0 {
+            if !self.inner.places.is_closed() && self.inner.is_usable(&open) {
+                self.inner.idle.lock().unwrap_or_else(PoisonError::into_inner).push(open);
+            }
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (cancel, tls) = (open.client.cancel_token(), self.inner.address.connector());
+        // Its place is taken until nothing runs any more.
+        let place = self.place.take();
+        runtime.spawn(async move {
+            // What cannot be cancelled ends by its own limit.
+            drop(tokio::time::timeout(CANCEL_LIMIT, cancel.cancel_query(tls)).await);
+            drop((open, place));
+        });
+    }
+}

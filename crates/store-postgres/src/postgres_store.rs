@@ -23,9 +23,10 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
+use outlast_store::reply::Resolved;
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
-use outlast_store::{Applied, Batch, Clock, Command, Store, StoreError};
+use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
@@ -248,6 +249,18 @@ impl Store for PostgresStore {
             _ => self.writer(&batch).await,
         };
         writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
+    }
+
+    async fn resolve(&self, id: BatchId) -> Result<Resolved, StoreError> {
+        // Each server number has one writer, and only that one knows the batch.
+        for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
+            let mut writer = writer.lock().await;
+            let resolved = writer.as_mut().ok_or(StoreError::Closed)?.resolve(id).await?;
+            if resolved != Resolved::Unknown {
+                return Ok(resolved);
+            }
+        }
+        Ok(Resolved::Unknown)
     }
 
     fn beats_come_from(&self, server: Uuid) {

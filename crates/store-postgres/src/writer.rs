@@ -276,10 +276,10 @@ impl Writer {
                 }
                 Miss::Unconfirmed(done, words) => {
                     drop(connection);
+                    sent.push(*done);
                     if self.took_effect(batch.id, &words).await? {
-                        return Ok(self.committed(*done));
+                        return Ok(self.committed(the_only(sent, words)?));
                     }
-                    *sent = Some(done.applied);
                     last = words;
                 }
             }
@@ -391,36 +391,6 @@ impl Writer {
         if matches!(ended, Ok(Ok(_))) {
             self.connection = Some(connection);
         }
-    }
-
-    /// Looks up a batch whose outcome is unknown, on a new connection.
-    async fn took_effect(&mut self, id: BatchId, words: &str) -> Result<bool, StoreError> {
-        let looking = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.look_up(id))).await;
-        match looking {
-            Ok(Ok(took)) => Ok(took),
-            Ok(Err(_)) | Err(_) => {
-                Err(StoreError::Ambiguous(format!("connection lost while committing: {words}")))
-            }
-        }
-    }
-
-    /// The batch locks its server's row until it commits or rolls back, so the row's lock means
-    /// that it is decided. A batch that begins later is refused if another try was faster.
-    async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
-        let mut connection = self.connect().await?;
-        let looked = connection
-            .run(&[
-                Statement::plain("begin"),
-                Statement::new(
-                    "select n from server_batch where server = $1 for update",
-                    values![id.server],
-                ),
-                Statement::plain("commit"),
-            ])
-            .await?;
-        self.connection = Some(connection);
-        let Some(row) = looked.get(1).and_then(|rows| rows.first()) else { return Ok(false) };
-        Ok(row::get::<i64>(row, 0)? >= int(id.n))
     }
 
     async fn attempt(

@@ -26,18 +26,20 @@ mod tx;
 mod unique;
 mod worker;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
 use crate::arrival::EnqueuedArrived;
-use crate::command::{Batch, ClassId, Command};
+use crate::command::{Batch, BatchId, ClassId, Command};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -50,7 +52,7 @@ use crate::queue::QueueRecord;
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use crate::reply::{Applied, Extended, Reply};
+use crate::reply::{Applied, Extended, Reply, Resolved};
 use crate::store::{Clock, Store};
 use crate::tally::ClassCounts;
 use tables::Tables;
@@ -63,6 +65,8 @@ pub struct ModelStore {
     clock: Arc<dyn Clock>,
     closed: Arc<AtomicBool>,
     failing: Option<Failing>,
+    /// The effects of batches whose callers got no answer.
+    unanswered: Arc<Mutex<HashMap<BatchId, Applied>>>,
     maintains_forever: bool,
     reads_of_workers: Arc<AtomicUsize>,
 }
@@ -89,19 +93,24 @@ impl ModelStore {
             clock,
             closed: Arc::default(),
             failing: None,
+            unanswered: Arc::default(),
             maintains_forever: false,
             reads_of_workers: Arc::default(),
         }
     }
 
     /// Returns a store over what this one holds of which the batches fail that `fault` says:
-    /// nothing of them is stored.
+    /// nothing of them is stored, unless it says [`StoreError::Ambiguous`].
     #[must_use]
     pub fn failing(
         self,
         fault: impl Fn(&Batch) -> Option<StoreError> + Send + Sync + 'static,
     ) -> Self {
         Self { failing: Some(Failing(Arc::new(fault))), ..self }
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<BatchId, Applied>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a store over what this one holds of which a look after its history never ends.
@@ -215,9 +224,21 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
 impl Store for ModelStore {
     async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
         if let Some(error) = self.failing.as_ref().and_then(|Failing(fault)| fault(&batch)) {
+            if matches!(error, StoreError::Ambiguous(_)) {
+                let applied = self.apply_now(&batch)?;
+                self.unanswered().insert(batch.id, applied);
+            }
             return Err(error);
         }
         self.apply_now(&batch)
+    }
+
+    async fn resolve(&self, id: BatchId) -> Result<Resolved, StoreError> {
+        let nothing = Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands: Vec::new() };
+        match self.failing.as_ref().and_then(|Failing(fault)| fault(&nothing)) {
+            Some(error) => Err(error),
+            None => Ok(self.unanswered().remove(&id).map_or(Resolved::Unknown, Resolved::Applied)),
+        }
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

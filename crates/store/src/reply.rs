@@ -29,6 +29,17 @@ pub struct Applied {
     pub freed: bool,
 }
 
+/// The fate of a batch whose outcome was unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resolved {
+    /// It took effect, and this is what it did.
+    Applied(Applied),
+    /// It took no effect, and never will.
+    NotApplied,
+    /// It cannot be found out any more.
+    Unknown,
+}
+
 /// The outcome of one command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {

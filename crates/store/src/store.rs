@@ -11,7 +11,7 @@ use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
-use crate::command::{Batch, ClassId};
+use crate::command::{Batch, BatchId, ClassId};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -24,7 +24,7 @@ use crate::queue::QueueRecord;
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use crate::reply::Applied;
+use crate::reply::{Applied, Resolved};
 use crate::signal::{Heard, Signal};
 use crate::tally::ClassCounts;
 
@@ -44,6 +44,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Applies a batch as one transaction and answers each command in order. A store keeps no
     /// clone of `batch` beyond the call, so the caller gets its commands back.
     async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError>;
+
+    /// Finds out what became of a batch whose outcome was [`StoreError::Ambiguous`]; from now on it
+    /// takes no effect any more if it has not yet. It must be asked before the next batch of the
+    /// same server.
+    async fn resolve(&self, _id: BatchId) -> Result<Resolved, StoreError> {
+        Ok(Resolved::Unknown)
+    }
 
     /// Says under which number the batches of heartbeats come: a store with several writers
     /// keeps one for them, so that they wait for nothing else.

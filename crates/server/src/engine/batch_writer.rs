@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use outlast_core::budget::Budgets;
-use outlast_store::{Batch, BatchId, Command, Reply, Store, StoreError};
+use outlast_store::command::Claimant;
+use outlast_store::reply::{Claimed, Resolved};
+use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store, StoreError};
 use uuid::Uuid;
 
 use crate::clock::{boot_time, precise};
@@ -29,30 +31,76 @@ pub(crate) struct BatchWriter {
     lane: Option<Lane>,
     server: Uuid,
     batches: u64,
+    /// The latest batch, while its outcome is unknown.
+    unresolved: Option<Unresolved>,
+    /// Jobs that were claimed for plain clients which got no answer.
+    orphans: Vec<Claimed>,
+}
+
+/// A batch whose outcome is unknown, with claims that nothing else finds again: sessions learn what
+/// they hold when they attach.
+#[derive(Debug)]
+struct Unresolved {
+    id: BatchId,
+    /// Which of its commands are claims of plain clients.
+    plain: Vec<usize>,
+}
+
+fn plain_claims(commands: &[Command]) -> Vec<usize> {
+    let is_plain = |command: &Command| matches!(command, Command::Claim(claim) if matches!(claim.claimant, Claimant::Plain { .. }));
+    commands.iter().enumerate().filter(|(_, it)| is_plain(it)).map(|(at, _)| at).collect()
 }
 
 impl BatchWriter {
     /// Returns a writer of batches that are numbered from 1 for `server`.
     pub(crate) const fn new(storage: Storage, lane: Lane, server: Uuid) -> Self {
-        Self { storage, lane: Some(lane), server, batches: 0 }
+        Self {
+            storage,
+            lane: Some(lane),
+            server,
+            batches: 0,
+            unresolved: None,
+            orphans: Vec::new(),
+        }
     }
 
     /// Returns a writer of which the batches say nothing about the store's health.
     pub(crate) const fn beside(storage: Storage, server: Uuid) -> Self {
-        Self { storage, lane: None, server, batches: 0 }
+        Self { storage, lane: None, server, batches: 0, unresolved: None, orphans: Vec::new() }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn Store> {
         &self.storage.store
     }
 
+    /// Finds out what the latest batch did, if that is unknown.
+    async fn resolve(&mut self) -> Result<(), StoreError> {
+        let Some(Unresolved { id, plain }) = &self.unresolved else { return Ok(()) };
+        let resolved = self.storage.store.resolve(*id).await;
+        // It is about no command of the next batch.
+        let undecided =
+            |error| StoreError::Unavailable(format!("an earlier batch is undecided: {error}"));
+        if let Resolved::Applied(Applied { replies, .. }) = resolved.map_err(undecided)? {
+            for (at, reply) in replies.into_iter().enumerate() {
+                if let Reply::Claimed(Ok(claims)) = reply
+                    && plain.contains(&at)
+                {
+                    self.orphans.extend(claims.jobs);
+                }
+            }
+        }
+        self.unresolved = None;
+        Ok(())
+    }
+
     /// Applies commands as one transaction.
     pub(crate) async fn apply(&mut self, commands: Vec<Command>) -> Result<Committed, Failed> {
+        if let Some(lane) = self.lane {
+            self.storage.shared.store_health.write_began(lane, boot_time());
+        }
+        let resolved = self.resolve().await;
         let Storage { store, budgets, shared, metrics } = &self.storage;
         self.batches += 1;
-        if let Some(lane) = self.lane {
-            shared.store_health.write_began(lane, boot_time());
-        }
         let batch = Arc::new(Batch {
             id: BatchId { server: self.server, n: self.batches },
             jitter_seed: rand::random(),
@@ -60,7 +108,10 @@ impl BatchWriter {
             commands,
         });
         let begun = precise();
-        let result = store.apply(Arc::clone(&batch)).await;
+        let result = match resolved {
+            Ok(()) => store.apply(Arc::clone(&batch)).await,
+            Err(error) => Err(error),
+        };
         if let Ok(applied) = &result {
             metrics.committed(self.lane.unwrap_or(Lane::Work), precise().saturating_sub(begun));
             shared.set_store_time(applied.at);
@@ -73,11 +124,18 @@ impl BatchWriter {
         if let Some(lane) = self.lane {
             shared.write_ended(lane, ended);
         }
+        let id = batch.id;
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;
+        if matches!(result, Err(StoreError::Ambiguous(_))) {
+            let plain = plain_claims(&commands);
+            self.unresolved = (!plain.is_empty()).then_some(Unresolved { id, plain });
+        }
         match result {
             Ok(applied) => {
-                Ok(Committed { replies: applied.replies, commands, freed: applied.freed })
+                let orphans = std::mem::take(&mut self.orphans);
+                let Applied { replies, freed, .. } = applied;
+                Ok(Committed { replies, commands, freed, orphans })
             }
             Err(error) => Err(Failed { error, commands }),
         }
@@ -92,6 +150,8 @@ pub(crate) struct Committed {
     pub(crate) commands: Vec<Command>,
     /// Whether attempts ended that limits counted.
     pub(crate) freed: bool,
+    /// Jobs that an earlier batch claimed for clients which got no answer.
+    pub(crate) orphans: Vec<Claimed>,
 }
 
 /// A batch that the store did not apply, handed back.

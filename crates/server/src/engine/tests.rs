@@ -1,3 +1,5 @@
+mod unresolved;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -20,7 +20,7 @@ use outlast_store::command::{
     JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome,
     Reporter, Route, SetLimit, WorkerMove, WorkerRole,
 };
-use outlast_store::reply::Claimed;
+use outlast_store::reply::{Claimed, Resolved};
 use outlast_store::store::ManualClock;
 use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::{Options, PostgresStore};
@@ -162,6 +162,13 @@ impl Server {
         let id = BatchId { server: self.id, n };
         let batch = Batch { id, jitter_seed: n, budgets: Budgets::DEFAULT, commands };
         self.store.apply(batch.into()).await
+    }
+
+    /// Finds out what the latest batch did.
+    pub(crate) async fn resolve(&self) -> Result<Resolved, StoreError> {
+        self.store
+            .resolve(BatchId { server: self.id, n: self.batches.load(Ordering::Relaxed) })
+            .await
     }
 
     /// Applies commands; while another session holds what they need, again and again, as a

@@ -29,3 +29,4 @@ mod stress;
 mod tls;
 mod transfer;
 mod unique;
+mod unresolved;

@@ -39,6 +39,7 @@ mod inherited_signals;
 mod json_shapes;
 mod keys;
 mod limits;
+mod lost_answers;
 mod migrations;
 mod moving;
 mod network;

@@ -176,7 +176,7 @@ impl EventLoop {
 
     fn committed(
         &mut self,
-        Committed { replies, commands, freed }: Committed,
+        Committed { replies, commands, freed, orphans }: Committed,
         reply_tos: Vec<ReplyTo>,
         due: Option<Timestamp>,
     ) {
@@ -193,6 +193,13 @@ impl EventLoop {
             self.slots_freed();
             self.peers.freed();
         }
+        if !orphans.is_empty() {
+            tracing::info!(
+                jobs = orphans.len(),
+                "jobs were claimed for clients that got no answer"
+            );
+            self.release(orphans);
+        }
     }
 
     /// The store did not take the batch: every caller gets the error, and sessions are closed so
@@ -203,8 +210,13 @@ impl EventLoop {
         self.planning.backlog.wanted = true;
         let unavailable = Unavailable::new(error.to_string());
         let mut sessions_unconfirmed = false;
-        for Op { reply_to, .. } in ops {
-            match reply_to {
+        for op in ops {
+            if matches!(op.reply_to, ReplyTo::None) && is_report(&op) {
+                // Nothing else would say that the job was not started.
+                self.deferred.defer_for(op, AFTER_FAILURE);
+                continue;
+            }
+            match op.reply_to {
                 ReplyTo::Caller(caller)
                 | ReplyTo::Queue { caller, .. }
                 | ReplyTo::Lapse { caller, .. } => drop(caller.send(Err(unavailable.clone()))),

@@ -140,6 +140,14 @@ impl Deferred {
         part.into_iter().filter_map(divert).collect()
     }
 
+    /// Defers a command for this time.
+    pub(super) fn defer_for(&mut self, op: Op, pause: Span) {
+        self.defer(Attempted { op, retried: None });
+        if let Some(queue) = self.queues.get_mut(&self.last) {
+            queue.next = boot_time().after(pause);
+        }
+    }
+
     /// Defers a command that was found to wait for a locked row.
     pub(super) fn defer(&mut self, Attempted { op, retried }: Attempted) {
         let now = boot_time();

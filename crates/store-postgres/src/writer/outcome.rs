@@ -1,0 +1,122 @@
+//! The outcome of a batch whose commit was sent and not confirmed.
+//!
+//! ```text
+//! commit sent, connection lost ─▶ look for its number ─there──▶ it took effect
+//!                                       │ not there              (or it is unknown which try did)
+//!                                       ▼
+//!                                  try again; the number lets one try take effect
+//! not to be found out now ─▶ ambiguous ─▶ resolved before the next batch: its number is taken, so
+//!                                         that nothing of it takes effect later
+//! ```
+
+use outlast_store::reply::Resolved;
+use outlast_store::{BatchId, StoreError};
+
+use crate::connection::{Statement, values};
+use crate::row::{self, int};
+use crate::writer::commit::Done;
+use crate::writer::{SHORT_LIMIT, Writer};
+
+/// Takes a batch's number unless it is taken; returns whether it was.
+const FENCE_OFF: &str = "with taken as (
+        update server_batch set n = $2 where server = $1 and n < $2)
+    select exists (select 1 from server_batch where server = $1 and n >= $2)";
+
+/// The latest batch, if its outcome is unknown.
+#[derive(Debug)]
+pub(super) struct Unresolved {
+    pub(super) id: BatchId,
+    /// The effects of its tries whose commits were sent. At most one took effect.
+    pub(super) sent: Vec<Done>,
+}
+
+impl Writer {
+    /// Finds out what became of the latest batch, if that is unknown.
+    pub(crate) async fn resolve(&mut self, id: BatchId) -> Result<Resolved, StoreError> {
+        if self.unresolved.as_ref().is_none_or(|unresolved| unresolved.id != id) {
+            return Ok(Resolved::Unknown);
+        }
+        let resolving = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.fence_off(id))).await;
+        let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
+        let took_effect = resolving.map_err(silent)??;
+        let mut sent = self.unresolved.take().map(|it| it.sent).unwrap_or_default();
+        Ok(match (took_effect, sent.pop()) {
+            (false, _) => Resolved::NotApplied,
+            (true, Some(done)) if sent.is_empty() => Resolved::Applied(done.applied),
+            (true, _) => Resolved::Unknown,
+        })
+    }
+
+    /// Takes the number of a batch, so that none of its tries can, which may still be on its way;
+    /// returns whether one has it already.
+    async fn fence_off(&mut self, id: BatchId) -> Result<bool, StoreError> {
+        let mut connection = self.connect().await?;
+        let values = values![id.server, int(id.n)];
+        let found = connection.run(&[Statement::new(FENCE_OFF, values)]).await?;
+        self.connection = Some(connection);
+        let row = found.first().and_then(|rows| rows.first());
+        row.map_or(Ok(false), |row| row::get(row, 0))
+    }
+
+    /// Looks up a batch whose outcome is unknown, on a new connection.
+    pub(super) async fn took_effect(
+        &mut self,
+        id: BatchId,
+        words: &str,
+    ) -> Result<bool, StoreError> {
+        let looking = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.look_up(id))).await;
+        match looking {
+            Ok(Ok(took)) => Ok(took),
+            Ok(Err(_)) | Err(_) => {
+                Err(StoreError::Ambiguous(format!("connection lost while committing: {words}")))
+            }
+        }
+    }
+
+    /// The batch locks its server's row until it commits or rolls back, so the row's lock means
+    /// that it is decided. A batch that begins later is refused if another try was faster.
+    async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
+        let mut connection = self.connect().await?;
+        let looked = connection
+            .run(&[
+                Statement::plain("begin"),
+                Statement::new(
+                    "select n from server_batch where server = $1 for update",
+                    values![id.server],
+                ),
+                Statement::plain("commit"),
+            ])
+            .await?;
+        self.connection = Some(connection);
+        let Some(row) = looked.get(1).and_then(|rows| rows.first()) else { return Ok(false) };
+        Ok(row::get::<i64>(row, 0)? >= int(id.n))
+    }
+}
+
+/// Returns what a batch did that took effect. If several tries may have, it is unknown which did, and
+/// their claims may have got different jobs.
+pub(super) fn the_only<T>(sent: &mut Vec<T>, words: String) -> Result<T, StoreError> {
+    match sent.pop() {
+        Some(done) if sent.is_empty() => Ok(done),
+        Some(done) => {
+            sent.push(done);
+            Err(StoreError::Ambiguous(words))
+        }
+        None => Err(StoreError::Corrupt(words)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The replies of the latest try were once returned, whichever had taken effect: workers got
+    /// jobs that the store had not given to them.
+    #[test]
+    fn replies_are_known_only_if_one_try_was_sent() {
+        let only = |sent: &[u8]| the_only(&mut sent.to_vec(), "lost".into());
+        assert!(matches!(only(&[1]), Ok(1)));
+        assert!(matches!(only(&[1, 2]), Err(StoreError::Ambiguous(_))));
+        assert!(matches!(only(&[]), Err(StoreError::Corrupt(_))));
+    }
+}

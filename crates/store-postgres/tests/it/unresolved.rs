@@ -1,0 +1,85 @@
+//! A batch whose commit was sent and not confirmed, and that cannot be looked up either.
+
+use std::time::Duration;
+
+use outlast_cluster::Database;
+use outlast_core::id::JobId;
+use outlast_store::reply::Resolved;
+use outlast_store::{Reply, StoreError};
+use tokio_postgres::Client;
+
+use crate::hand::{Server, check_places, number, run, sql};
+
+/// Longest that a statement may take here.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Makes every commit that takes a job wait as long as a table has rows.
+const WAITING_COMMIT: &str = "
+    create table public.hold (it int);
+    insert into public.hold values (1);
+    create function public.wait() returns trigger language plpgsql as $$ begin
+        while exists (select 1 from public.hold) loop perform pg_sleep(0.02); end loop;
+        return null;
+    end $$;
+    create constraint trigger wait after insert on active deferrable initially deferred
+        for each row execute function public.wait()";
+
+/// A server whose claim is being committed for long, and got no answer.
+async fn unconfirmed(url: &str) -> (Server, Client) {
+    let server = Server::with_limit(url, LIMIT).await;
+    server.add(3).await;
+    let worker = server.worker().await;
+    let claim = server.claiming(worker, 2).await;
+    let client = sql(url).await;
+    client.batch_execute(WAITING_COMMIT).await.unwrap();
+    let answer = server.try_apply(vec![claim]).await;
+    assert!(matches!(answer, Err(StoreError::Ambiguous(_))), "{answer:?}");
+    let resolved = server.resolve().await;
+    assert!(matches!(resolved, Err(StoreError::Locked(_))), "{resolved:?}");
+    (server, client)
+}
+
+/// No client held the jobs, and only their visibility timeout gave them back.
+#[test]
+fn batch_that_took_effect_after_all_says_what_it_did() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, client) = unconfirmed(&database.url).await;
+        client.batch_execute("delete from public.hold").await.unwrap();
+        while number(&client, "select count(*) from active").await == 0 {}
+        let Ok(Resolved::Applied(applied)) = server.resolve().await else { panic!("not resolved") };
+        let [Reply::Claimed(Ok(claims))] = applied.replies.as_slice() else {
+            panic!("{:?}", applied.replies)
+        };
+        let claimed: Vec<JobId> = claims.jobs.iter().map(|job| job.job.id).collect();
+        let held = "select j.id from active a join job_row j on j.seq = a.seq order by j.seq";
+        let held = client.query(held, &[]).await.unwrap();
+        let held: Vec<JobId> = held.iter().map(|row| JobId(row.get(0))).collect();
+        assert_eq!(claimed, held);
+        assert!(matches!(server.resolve().await, Ok(Resolved::Unknown)), "once");
+        server.add(1).await;
+        check_places(&client).await;
+    });
+}
+
+#[test]
+fn batch_that_took_no_effect_takes_none_later() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, client) = unconfirmed(&database.url).await;
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+            where datname = current_database() and wait_event = 'PgSleep'";
+        assert_eq!(number(&client, cut).await, 1);
+        let resolved = loop {
+            match server.resolve().await {
+                Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
+                resolved => break resolved,
+            }
+        };
+        assert!(matches!(resolved, Ok(Resolved::NotApplied)), "{resolved:?}");
+        let free = "select count(*) from ready";
+        assert_eq!(number(&client, free).await, 3);
+        server.add(1).await;
+        check_places(&client).await;
+    });
+}

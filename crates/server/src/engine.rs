@@ -23,6 +23,7 @@
 //! - [`long_poll`]: plain clients that wait for jobs
 //! - [`configured_limits`]: the limits that the configuration lists
 //! - [`store_health`]: whether the store takes writes, and since when without a break
+//! - [`trouble_log`]: which failures are logged while the store is away
 //! - [`vitals`]: whether the essential tasks still run
 //! - [`shared_state`]: what all of these share
 
@@ -47,6 +48,7 @@ pub(crate) mod session_facts;
 pub(crate) mod sessions;
 pub(crate) mod shared_state;
 pub(crate) mod store_health;
+pub(crate) mod trouble_log;
 mod unique_jobs;
 pub(crate) mod vitals;
 mod wait_reason;

@@ -4,6 +4,7 @@
 //! - [`sweep`]: timers, expiries, visibility timeouts and time limits, at the next deadline
 //! - [`unclaimable`]: fails jobs that no live worker can run; revokes jobs that never started
 //! - [`arrivals`]: enqueues jobs that programs stored by SQL
+//! - [`backoff`]: how soon what failed is tried again
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`retention`]: deletes old history
 //! - [`audit`]: corrects what limits count
@@ -11,6 +12,7 @@
 
 mod arrivals;
 mod audit;
+mod backoff;
 mod lag;
 mod leadership;
 mod leases;

@@ -21,6 +21,7 @@ use crate::engine::error::Unavailable;
 use crate::engine::input::ReplySender;
 use crate::engine::shared_state::SharedState;
 use crate::engine::store_health::Lane;
+use crate::engine::trouble_log::log_trouble;
 use crate::metrics::Metrics;
 
 /// Most renewals in one batch.
@@ -193,6 +194,7 @@ impl Heartbeats {
                 }
             }
         }
+        self.shared.trouble_log.went_well("heartbeats failed");
         self.learn(&replies);
         for (reply, caller) in replies.into_iter().zip(callers) {
             // A caller that has gone needs no answer.

@@ -19,6 +19,7 @@ use crate::engine::asked::Asked;
 use crate::engine::fleet::Fleet;
 use crate::engine::long_poll::LongPolls;
 use crate::engine::store_health::{Lane, StoreHealth, Trouble};
+use crate::engine::trouble_log::TroubleLog;
 use crate::engine::vitals::Vitals;
 
 /// The state that the parts of one server share.
@@ -30,6 +31,7 @@ pub(crate) struct SharedState {
     pub(crate) fleet: Fleet,
     /// Whether the store takes writes, and since when without a break (I8).
     pub(crate) store_health: StoreHealth,
+    pub(crate) trouble_log: TroubleLog,
     /// Whether every essential task of the server still runs.
     pub(crate) vitals: Vitals,
     pub(crate) next_due: NextDue,
@@ -57,6 +59,7 @@ impl SharedState {
             long_polls: LongPolls::default(),
             fleet: Fleet::default(),
             store_health: StoreHealth::new(now),
+            trouble_log: TroubleLog::default(),
             vitals: Vitals::default(),
             next_due: NextDue::default(),
             leases: LeaseWatch::default(),

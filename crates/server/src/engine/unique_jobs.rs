@@ -140,6 +140,7 @@ impl UniqueJobs {
         if let Some(due) = due {
             self.shared.next_due.add(due);
         }
+        self.shared.trouble_log.went_well("batch of unique jobs failed");
         self.shared.commit_happened();
         self.report(Beside { replies: replies.clone(), freed, unconfirmed: false }).await;
         for ((reply, command), caller) in replies.into_iter().zip(commands).zip(callers) {

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::clock::millis;
 use crate::engine::Engine;
+use crate::engine::trouble_log::log_trouble;
 
 /// How many idle intervals pass between two audits: a minute.
 const EVERY: u64 = 2;
@@ -61,7 +62,12 @@ impl Audit {
             Ok(gates) if gates.is_empty() => return,
             Ok(gates) => gates,
             Err(error) => {
-                tracing::warn!(%error, "failed to compare what limits count");
+                log_trouble!(
+                    warn,
+                    self.engine.shared(),
+                    error,
+                    "failed to compare what limits count"
+                );
                 return;
             }
         };
@@ -70,7 +76,14 @@ impl Audit {
             Ok(Reply::Recounted(Ok(corrected))) => self.report(&corrected),
             // The next prune finds out who leads.
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "failed to correct what limits count"),
+            Err(error) => {
+                log_trouble!(
+                    warn,
+                    self.engine.shared(),
+                    error,
+                    "failed to correct what limits count"
+                );
+            }
         }
     }
 

@@ -18,6 +18,15 @@ use crate::engine::Engine;
 /// Longest that a stopping server tries to resign; the lease ends anyway.
 const RESIGN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Why this server does not lead.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NotLeading {
+    /// Another one certainly does, for this long.
+    Elsewhere(Span),
+    /// The store could not say.
+    Failed,
+}
+
 /// This server's candidacy for one task.
 pub(super) struct Candidate {
     engine: Engine,
@@ -31,9 +40,8 @@ impl Candidate {
         Self { engine, name, lease, current: None }
     }
 
-    /// Acquires or renews the lease. Returns the fence for work done under it, or how long another
-    /// server certainly leads.
-    pub(super) async fn acquire(&mut self) -> Result<LeadershipFence, Span> {
+    /// Acquires or renews the lease. Returns the fence for work done under it.
+    pub(super) async fn acquire(&mut self) -> Result<LeadershipFence, NotLeading> {
         let now = self.engine.shared().store_time().unwrap_or_default();
         if let Some(leadership) = self.current
             && now.after(Span(self.lease.0 / 2)) < leadership.until
@@ -50,15 +58,15 @@ impl Candidate {
             }
             Ok(Reply::Leadership(Err(refusal))) => {
                 self.lost(refusal);
-                Err(match refusal {
+                Err(NotLeading::Elsewhere(match refusal {
                     LeadershipRefusal::Elsewhere(leadership) => leadership.until.since(now),
                     LeadershipRefusal::NeverTaken => Span::ZERO,
-                })
+                }))
             }
-            Ok(_) => Err(Span::ZERO),
+            Ok(_) => Err(NotLeading::Failed),
             Err(error) => {
                 tracing::debug!(%error, task = self.name, "failed to acquire leadership");
-                Err(Span::ZERO)
+                Err(NotLeading::Failed)
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::engine::fleet::Member;
 use crate::engine::input::Input;
 use crate::engine::store_health::Lane;
+use crate::engine::trouble_log::log_trouble;
 use crate::settings::Settings;
 
 /// How much later than expected a heartbeat may be and still count as fresh.
@@ -60,12 +61,18 @@ fn seconds(span: Span) -> String {
 async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     let asked = boot_time();
     if let Err(error) = engine.read_fleet().await {
-        tracing::error!("Failed to query active workers for heartbeat check: {error}");
+        log_trouble!(
+            error,
+            engine.shared(),
+            error,
+            "Failed to query active workers for heartbeat check"
+        );
         // No worker was watched meanwhile.
         engine.shared().contact_unproven();
         prove_contact(engine).await;
         return Span::from_secs(1);
     }
+    engine.shared().trouble_log.went_well("Failed to query active workers for heartbeat check");
     prove_contact(engine).await;
     if engine.shared().store_health.is_down() {
         return engine.settings().check_interval;

@@ -15,8 +15,10 @@ use uuid::Uuid;
 
 use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
+use crate::engine::trouble_log::log_trouble;
 use crate::monitor::audit::Audit;
-use crate::monitor::leadership::Candidate;
+use crate::monitor::backoff::Backoff;
+use crate::monitor::leadership::{Candidate, NotLeading};
 
 /// How many rows of each kind one prune deletes: at first, at least and at most. The number adapts
 /// so that a prune takes about one slice of time and never delays other work for long.
@@ -58,6 +60,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let mut retention = Retention {
         engine,
         candidate,
+        backoff: Backoff::new(SOON, idle),
         leader,
         idle,
         server: Uuid::now_v7(),
@@ -79,6 +82,8 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
 struct Retention {
     engine: Engine,
     candidate: Candidate,
+    /// Pauses while the store does not say who leads.
+    backoff: Backoff,
     /// The leadership, while this server has it.
     leader: watch::Sender<Option<LeadershipFence>>,
     /// How long it waits when there is nothing to do.
@@ -113,12 +118,19 @@ impl Retention {
                     self.leader.send_replace(Some(leadership.clone()));
                     if self.prune(leadership, now).await { self.pause } else { self.idle }
                 }
-                // Another server leads, perhaps for longer than the usual interval.
-                Err(sure) => {
+                Err(why) => {
                     self.leader.send_replace(None);
-                    self.idle.min(sure.max(SOON))
+                    match why {
+                        // Perhaps for longer than the usual interval.
+                        NotLeading::Elsewhere(sure) => self.idle.min(sure.max(SOON)),
+                        NotLeading::Failed => {
+                            wait = self.backoff.failed();
+                            continue;
+                        }
+                    }
                 }
             };
+            self.backoff.reset();
         }
     }
 
@@ -149,7 +161,7 @@ impl Retention {
             }
             Ok(_) => false,
             Err(error) => {
-                tracing::warn!(%error, "prune failed");
+                log_trouble!(warn, self.engine.shared(), error, "prune failed");
                 false
             }
         }
@@ -220,7 +232,16 @@ impl History {
             }
             // The next prune finds out who leads.
             Ok(Err(_refusal)) => return self.idle,
-            Err(error) => tracing::warn!(%error, "failed to maintain history tables"),
+            Err(error) => {
+                log_trouble!(
+                    warn,
+                    self.engine.shared(),
+                    error,
+                    "failed to maintain history tables"
+                );
+                // It is soon to be seen again whether the store has come back.
+                return self.idle;
+            }
         }
         Span(self.idle.0 * TEND_EVERY)
     }

@@ -7,6 +7,8 @@ use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, millis, precise};
 use crate::engine::Engine;
+use crate::engine::store_health::OwnRead;
+use crate::engine::trouble_log::log_trouble;
 use crate::metrics::Check;
 
 /// Most jobs that one sweep touches, of each kind.
@@ -34,10 +36,10 @@ async fn sweep(engine: &Engine, interval: Span) -> Span {
     let Some(now) = engine.shared().store_time() else {
         return first_look(engine).await;
     };
-    let due = match engine.store().next_due().await {
+    let due = match engine.read_own(OwnRead::Due, engine.store().next_due()).await {
         Ok(due) => due.map_or(known, |due| due.min(known)),
         Err(error) => {
-            tracing::warn!(%error, "failed to read what is due next");
+            log_trouble!(warn, engine.shared(), error, "failed to read what is due next");
             return interval;
         }
     };
@@ -57,7 +59,10 @@ async fn sweep(engine: &Engine, interval: Span) -> Span {
 async fn first_look(engine: &Engine) -> Span {
     match engine.store().now().await {
         Ok(now) => engine.shared().set_store_time(now),
-        Err(error) => tracing::warn!(%error, "failed to read the store's time"),
+        Err(error) => {
+            log_trouble!(warn, engine.shared(), error, "failed to read the store's time");
+            return engine.settings().check_interval;
+        }
     }
     Span(100)
 }
@@ -78,7 +83,7 @@ async fn submit(engine: &Engine) -> Option<Swept> {
         }
         Ok(_) => None,
         Err(error) => {
-            tracing::warn!(%error, "sweep failed");
+            log_trouble!(warn, engine.shared(), error, "sweep failed");
             None
         }
     }

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use crate::clock::{boot_time, millis, precise};
 use crate::engine::Engine;
 use crate::engine::input::Input;
+use crate::engine::trouble_log::log_trouble;
 use crate::metrics::Check;
 
 /// What a read of the workers may take.
@@ -37,8 +38,11 @@ pub(super) async fn run(engine: Engine) {
         ticks.tick().await;
         // A safety net for dispatch: the loop learns here of claimable jobs that it missed.
         match engine.look_for_claimable().await {
-            Ok(look) => drop(engine.send(Input::Backlog(look)).await),
-            Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+            Ok(look) => {
+                engine.shared().trouble_log.went_well("failed to read the backlog");
+                drop(engine.send(Input::Backlog(look)).await);
+            }
+            Err(error) => log_trouble!(warn, engine.shared(), error, "failed to read the backlog"),
         }
         if precise() < check_at {
             continue;

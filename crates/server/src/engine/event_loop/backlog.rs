@@ -15,6 +15,7 @@ use crate::engine::LOCKED_PAUSE;
 use crate::engine::claimable::{Look, look_for_claimable};
 use crate::engine::estimate::Estimate;
 use crate::engine::input::Input;
+use crate::engine::trouble_log::log_trouble;
 
 /// A class without jobs is remembered for this long: most get jobs again.
 const UNUSED_MAX: Span = Span::from_secs(60);
@@ -52,7 +53,7 @@ impl EventLoop {
             match looked {
                 Ok(look) => drop(inputs.send(Input::Backlog(look)).await),
                 // The monitor reads it again within a second.
-                Err(error) => tracing::warn!(%error, "failed to read the backlog"),
+                Err(error) => log_trouble!(warn, shared, error, "failed to read the backlog"),
             }
             drop(inputs.send(Input::BacklogRead).await);
         });

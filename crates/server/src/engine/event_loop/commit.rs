@@ -183,6 +183,7 @@ impl EventLoop {
         if let Some(due) = due {
             self.shared.next_due.add(due);
         }
+        self.shared.trouble_log.went_well("batch failed");
         self.shared.commit_happened();
         let answered = replies.into_iter().zip(commands).zip(reply_tos);
         for ((reply, command), reply_to) in answered {
@@ -205,7 +206,7 @@ impl EventLoop {
     /// The store did not take the batch: every caller gets the error, and sessions are closed so
     /// that workers attach again and repeat what was not answered.
     fn fail(&mut self, error: &StoreError, ops: Vec<Op>) {
-        tracing::error!(%error, "batch failed");
+        log_trouble!(error, self.shared, error, "batch failed");
         // Jobs of a batch that took effect all the same are found there.
         self.planning.backlog.wanted = true;
         let unavailable = Unavailable::new(error.to_string());

@@ -39,6 +39,9 @@ const MAINTAIN_LIMIT_MS: u32 = 120_000;
 /// Longest that it waits for a table.
 const MAINTAIN_LOCK_LIMIT_MS: u32 = 100;
 
+/// The encoding of a database that can hold every text.
+pub(crate) const ENCODING: &str = "UTF8";
+
 /// Settings of every session, whatever its role or database says.
 const SESSION: &str = "set search_path = outlast, public; set timezone = 'UTC'; set jit = off;
              set default_transaction_isolation = 'read committed';";
@@ -186,18 +189,48 @@ impl Address {
 
     /// Opens a connection for writing.
     pub(crate) async fn writer(&self) -> Result<Connection, OpenError> {
-        let (client, reader) = self.connect().await?;
-        let connection = Connection::new(client, reader);
-        let settings = self.writer_settings();
-        let setting = async {
-            connection.set(&settings).await?;
-            // An import may have begun since the store was opened, or it was restored.
-            Self::refuse_half_imported(connection.client()).await?;
-            self.refuse_restored(connection.client()).await
+        let connection = self.connection(&self.writer_settings()).await?;
+        let checking = async {
+            let client = connection.client();
+            // Another host may answer at the address now; an import may have begun since the store
+            // was opened, or it was restored.
+            self.refuse_standby(client).await?;
+            Self::refuse_half_imported(client).await?;
+            self.refuse_restored(client).await
         };
-        let set = tokio::time::timeout(CONNECT_LIMIT, setting).await;
-        set.map_err(|_elapsed| self.silent())??;
+        self.in_time(checking).await?;
         Ok(connection)
+    }
+
+    /// Opens a connection for reading.
+    pub(crate) async fn reader(&self) -> Result<(Client, AbortHandle, ConnectionId), OpenError> {
+        let (client, reader) = self.connect().await?;
+        let setting = async {
+            client.batch_execute(&Self::reader_settings()).await?;
+            Ok(ConnectionId::of(&client).await?)
+        };
+        let line = self.in_time(setting).await.inspect_err(|_| reader.abort())?;
+        Ok((client, reader, line))
+    }
+
+    /// Opens a connection with these settings, for one caller.
+    async fn connection(&self, settings: &str) -> Result<Connection, OpenError> {
+        let (client, reader) = self.connect().await?;
+        let setting = async {
+            client.batch_execute(settings).await?;
+            Ok(ConnectionId::of(&client).await?)
+        };
+        let line = self.in_time(setting).await.inspect_err(|_| reader.abort())?;
+        Ok(Connection::new(client, reader, line))
+    }
+
+    /// Gives up what belongs to connecting when it takes too long.
+    async fn in_time<T>(
+        &self,
+        asking: impl Future<Output = Result<T, OpenError>>,
+    ) -> Result<T, OpenError> {
+        let asked = tokio::time::timeout(CONNECT_LIMIT, asking).await;
+        asked.map_err(|_elapsed| self.silent())?
     }
 
     /// Statements of the writer look up rows by key, one after the other: a plan that reads a
@@ -249,6 +282,7 @@ impl Address {
     pub(crate) async fn open(&self) -> Result<Opened, OpenError> {
         let (mut client, reader) = self.connect().await?;
         self.check(&client).await?;
+        self.refuse_standby(&client).await?;
         client
             .batch_execute(&format!(
                 "{SESSION} set default_transaction_read_only = off; set statement_timeout = 0"
@@ -256,6 +290,15 @@ impl Address {
             .await?;
         let migrated = migrate::migrate(&mut client).await?;
         Ok(Opened { client, reader, migrated })
+    }
+
+    /// Refuses what only follows a primary.
+    async fn refuse_standby(&self, client: &Client) -> Result<(), OpenError> {
+        let row = client.query_one("select pg_is_in_recovery()", &[]).await?;
+        match row.try_get(0)? {
+            true => Err(OpenError::ReadOnly { place: self.place() }),
+            false => Ok(()),
+        }
     }
 
     /// Refuses a store into which an import was begun and not finished.
@@ -283,19 +326,24 @@ impl Address {
         migrate::look(&client).await
     }
 
-    /// Checks version and durability.
+    /// Checks version, encoding and durability.
     async fn check(&self, client: &Client) -> Result<(), OpenError> {
         let row = client
             .query_one(
                 "select current_setting('server_version'),
                         current_setting('server_version_num')::int,
                         current_setting('fsync'), current_setting('synchronous_commit'),
-                        current_setting('full_page_writes')",
+                        current_setting('full_page_writes'),
+                        current_setting('server_encoding')",
                 &[],
             )
             .await?;
         if row.try_get::<_, i32>(1)? < 150_000 {
             return Err(OpenError::TooOld { found: row.try_get(0)? });
+        }
+        let encoding: &str = row.try_get(5)?;
+        if encoding != ENCODING {
+            return Err(OpenError::Encoding { found: encoding.to_owned() });
         }
         for (at, setting) in [(2, "fsync"), (3, "synchronous_commit"), (4, "full_page_writes")] {
             if self.durable && row.try_get::<_, &str>(at)? == "off" {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-use crate::connect::Address;
+use crate::connect::{Address, ENCODING};
 use crate::error::OpenError;
 use crate::migrate;
 
@@ -23,6 +23,8 @@ pub struct Diagnostics {
     pub place: String,
     /// Version in words, and as a number.
     pub version: (String, i32),
+    /// Encoding of the database, if it cannot hold every text.
+    pub bad_encoding: Option<String>,
     /// Settings that are off although a crash then loses what was acknowledged.
     pub not_durable: Vec<&'static str>,
     /// Connections that are open, and how many there may be.
@@ -58,7 +60,7 @@ const LOOK: &str = "
         has_database_privilege(current_database(), 'create'),
         has_schema_privilege('public', 'create'),
         current_setting('autovacuum') = 'on',
-        extract(epoch from clock_timestamp())::float8";
+        extract(epoch from clock_timestamp())::float8, current_setting('server_encoding')";
 
 const OLDEST: &str = "
     select extract(epoch from clock_timestamp() - xact_start)::float8,
@@ -104,6 +106,8 @@ pub async fn diagnose(url: &str) -> Result<Diagnostics, OpenError> {
     let before = wall();
     let row = client.query_one(LOOK, &[]).await?;
     let ahead = row.try_get::<_, f64>(11)? - f64::midpoint(before, wall());
+    let encoding: String = row.try_get(12)?;
+    let bad_encoding = (encoding != ENCODING).then_some(encoding);
     let mut not_durable = Vec::new();
     for (at, name) in [(2, "fsync"), (3, "synchronous_commit"), (4, "full_page_writes")] {
         if row.try_get(at)? {
@@ -139,6 +143,7 @@ pub async fn diagnose(url: &str) -> Result<Diagnostics, OpenError> {
         broken,
         place: address.place(),
         version: (row.try_get(0)?, row.try_get(1)?),
+        bad_encoding,
         not_durable,
         connections: (row.try_get(5)?, row.try_get(6)?),
         commit: if read_only { None } else { Some(commit(&client).await?) },

@@ -55,6 +55,21 @@ pub enum OpenError {
         /// The setting.
         setting: String,
     },
+    /// The database cannot hold every text.
+    #[error(
+        "the database's encoding is {found}: it must be UTF8, else text that it lacks could not be \
+         stored"
+    )]
+    Encoding {
+        /// Its encoding.
+        found: String,
+    },
+    /// It takes no writes: it follows a primary.
+    #[error("PostgreSQL at {place} is read-only (standby)")]
+    ReadOnly {
+        /// Host and port.
+        place: String,
+    },
     /// The store was made by another build of Outlast.
     #[error(transparent)]
     Schema(#[from] Mismatch),
@@ -103,6 +118,15 @@ pub enum OpenError {
         /// Host and port.
         place: String,
     },
+}
+
+impl From<OpenError> for StoreError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::ReadOnly { .. } => Self::ReadOnly(error.to_string()),
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
 }
 
 impl From<tokio_postgres::Error> for OpenError {

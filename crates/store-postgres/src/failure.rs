@@ -102,9 +102,12 @@ fn of_code(code: &SqlState, words: String) -> StoreError {
     if *code == SqlState::DISK_FULL {
         return StoreError::Full(words);
     }
+    if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        return StoreError::ReadOnly(words);
+    }
     let class = code.code().get(..2).unwrap_or_default();
     match class {
-        // Connection, resources, intervention by an operator, the system, read-only.
+        // Connection, resources, intervention by an operator, the system, states of transactions.
         "08" | "53" | "57" | "58" | "25" => StoreError::Unavailable(words),
         "XX" | "OL" => StoreError::Corrupt(words),
         _ => StoreError::Rejected(words),

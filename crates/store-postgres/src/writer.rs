@@ -271,7 +271,10 @@ impl Writer {
                 Miss::Failed(Failure::Broken(words)) if !fresh => last = words,
                 Miss::Failed(Failure::Broken(words)) => return Err(StoreError::Unavailable(words)),
                 Miss::Failed(Failure::Certain(error)) => {
-                    self.roll_back(connection).await;
+                    // A new connection may lead to another host.
+                    if !matches!(error, StoreError::ReadOnly(_)) {
+                        self.roll_back(connection).await;
+                    }
                     return Err(error);
                 }
                 Miss::Unconfirmed(done, words) => {

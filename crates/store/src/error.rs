@@ -8,6 +8,9 @@ pub enum StoreError {
     /// The store cannot be reached now; the same call may go through later.
     #[error("store is unavailable: {0}")]
     Unavailable(String),
+    /// The database takes no writes, such as a standby in recovery.
+    #[error("store is read-only: {0}")]
+    ReadOnly(String),
     /// The disk is full.
     #[error("store is full: {0}")]
     Full(String),

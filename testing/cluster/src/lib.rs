@@ -212,6 +212,20 @@ impl Cluster {
         }
     }
 
+    /// Starts the server of the cluster, which is not running, as a standby: it takes reads only until
+    /// it is promoted.
+    ///
+    /// # Errors
+    /// Returns what it said when it does not start.
+    pub fn start_as_standby(&mut self) -> anyhow::Result<()> {
+        let signal = self.data().join("standby.signal");
+        File::create(&signal)?;
+        if is_root() {
+            chown(&signal, Some(NOBODY), Some(NOBODY))?;
+        }
+        self.start_again()
+    }
+
     fn try_start(&mut self, end: Instant) -> anyhow::Result<()> {
         let said = self.folder.path().join("log");
         let log = File::create(&said)?;
@@ -224,7 +238,9 @@ impl Cluster {
         let mut server = command.stdout(Stdio::null()).stderr(log).spawn()?;
         loop {
             let text = std::fs::read_to_string(&said).unwrap_or_default();
-            if text.contains("database system is ready to accept connections") {
+            let ready = ["connections", "read-only connections"];
+            let says = |what| text.contains(&format!("database system is ready to accept {what}"));
+            if ready.iter().any(says) {
                 self.server = Some(server);
                 return Ok(());
             }

@@ -153,6 +153,8 @@ pub(super) fn unopened(error: &OpenError) -> Failure {
     }
 }
 
+pub(super) const ENCODING_FIX: &str = "make another one: `createdb -T template0 -E UTF8 NAME`";
+
 fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
     use outlast_store_postgres::OpenError;
     let failure = Failure::failed(error.to_string());
@@ -167,6 +169,10 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
         ),
         OpenError::Schema(mismatch) => failure.with_hint(other_build(mismatch)),
         OpenError::Behind { .. } => failure.with_hint(BEHIND),
+        OpenError::Encoding { .. } => failure.with_hint(ENCODING_FIX),
+        OpenError::ReadOnly { .. } => {
+            failure.with_hint("name the primary in --database, or wait until this one is promoted")
+        }
         OpenError::HalfImported => failure.with_hint(HALF),
         OpenError::Busy { .. } => failure.with_hint(
             "nothing has changed; see pg_stat_activity and pg_locks for what holds it, and try again",

@@ -54,6 +54,9 @@ pub(crate) enum Trouble {
     /// It failed the latest write.
     #[error("unreachable")]
     Unreachable,
+    /// It takes no writes.
+    #[error("read-only (standby)")]
+    ReadOnly,
     /// There is no room for the latest write.
     #[error("disk is full")]
     Full,
@@ -70,6 +73,7 @@ impl Trouble {
     pub(crate) const fn of(error: &StoreError) -> Self {
         match error {
             StoreError::Full(_) => Self::Full,
+            StoreError::ReadOnly(_) => Self::ReadOnly,
             _ => Self::Unreachable,
         }
     }

@@ -97,3 +97,58 @@ fn settings_of_the_database_do_not_change_what_a_batch_sees() {
         assert_eq!(server.claim(worker, 10).await.len(), jobs.len());
     });
 }
+
+/// Servers started, and then refused all text that the encoding lacks, forever.
+#[test]
+fn database_that_cannot_hold_every_text_is_refused() {
+    let database = Database::new().unwrap();
+    run(async {
+        let client = sql(&database.url).await;
+        let name = database.url.rsplit('/').next().unwrap();
+        for encoding in ["LATIN1", "SQL_ASCII"] {
+            let other = format!("{name}_{}", encoding.to_lowercase());
+            let create =
+                format!("create database {other} template template0 encoding '{encoding}'");
+            client.batch_execute(&create).await.unwrap();
+            let url = database.url.replace(name, &other);
+            for error in [
+                refusal(&url).await,
+                PostgresStore::migrate(&url).await.unwrap_err(),
+                PostgresStore::schema_status(&url).await.unwrap_err(),
+            ] {
+                let words = error.to_string();
+                assert!(matches!(error, OpenError::Encoding { .. }), "{words}");
+                assert!(words.contains(encoding) && words.contains("UTF8"), "{words}");
+            }
+            let found = outlast_store_postgres::diagnose(&url).await.unwrap();
+            assert_eq!(found.bad_encoding.as_deref(), Some(encoding));
+        }
+        let found = outlast_store_postgres::diagnose(&database.url).await.unwrap();
+        assert_eq!(found.bad_encoding, None);
+    });
+}
+
+/// A server that was started after PostgreSQL's clock was set back began an hour before the others,
+/// and could end no lease of theirs for as long.
+#[test]
+fn store_does_not_open_in_its_own_past() {
+    let database = Database::new().unwrap();
+    run(async {
+        let before = crate::hand::Server::open(&database.url).await;
+        let now = before.store.now().await.unwrap();
+        let ahead = ManualClock::at(now.after(Span::from_secs(3600)));
+        let options = Options { unsafe_no_fsync: true, clock: Some(Arc::new(ahead.clone())) };
+        let other = crate::hand::Server::with(&database.url, &options).await;
+        other.add(1).await;
+        let worker = other.worker().await;
+        let opened = crate::hand::Server::open(&database.url).await;
+        assert!(opened.store.now().await.unwrap() >= ahead.now());
+        // What only beats leaves no event.
+        ahead.advance(60_000);
+        let lease = Span::from_secs(15);
+        let beat = Command::Renew(Renew { worker, lease, in_flight: 0 });
+        assert!(matches!(other.one(beat).await, Reply::Renewed(Ok(_))));
+        let opened = crate::hand::Server::open(&database.url).await;
+        assert!(opened.store.now().await.unwrap() >= ahead.now());
+    });
+}

@@ -7,6 +7,7 @@ use outlast_store_postgres::{Diagnostics, OpenError, diagnose};
 
 use super::check::{Check, Level};
 use super::files::laws_check;
+use crate::command::store::ENCODING_FIX;
 
 /// Every commit waits for this; slower and it limits everything.
 const COMMIT_WARN_MS: f64 = 20.0;
@@ -39,7 +40,8 @@ pub(super) async fn check(url: &str, checks: &mut Vec<Check>) {
 }
 
 fn evaluate(found: &Diagnostics) -> Vec<Check> {
-    let mut checks = vec![version(found), durability(found), writes(found), commit(found)];
+    let mut checks = vec![version(found), encoding(found), durability(found)];
+    checks.extend([writes(found), commit(found)]);
     checks.extend([connections(found), rights(found), migrations(found), clock(found)]);
     checks.extend([vacuum(found), transactions(found), bloat(found)]);
     if found.standing.as_ref().is_ok_and(|standing| standing.pending.is_empty()) {
@@ -55,6 +57,17 @@ fn version(found: &Diagnostics) -> Check {
         Check::fail("postgres", fact, "upgrade it to 15 or later")
     } else {
         Check::ok("postgres", fact)
+    }
+}
+
+fn encoding(found: &Diagnostics) -> Check {
+    const NAME: &str = "postgres encoding";
+    match &found.bad_encoding {
+        None => Check::ok(NAME, "the database's encoding is UTF8"),
+        Some(found) => {
+            let fact = format!("the database's encoding is {found}; servers refuse to start");
+            Check::fail(NAME, fact, ENCODING_FIX)
+        }
     }
 }
 
@@ -205,6 +218,7 @@ mod tests {
             not_durable: Vec::new(),
             connections: (12, 97),
             commit: Some(Duration::from_millis(2)),
+            bad_encoding: None,
             read_only: false,
             lacking: Vec::new(),
             standing: Ok(SchemaStatus { applied: vec!["0001_first"], pending: Vec::new() }),
@@ -232,6 +246,11 @@ mod tests {
                 "postgres durability",
                 Level::Fail,
                 Diagnostics { not_durable: vec!["fsync"], ..well() },
+            ),
+            (
+                "postgres encoding",
+                Level::Fail,
+                Diagnostics { bad_encoding: Some("LATIN1".into()), ..well() },
             ),
             ("postgres writes", Level::Fail, Diagnostics { read_only: true, ..well() }),
             (

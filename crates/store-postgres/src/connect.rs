@@ -369,6 +369,16 @@ pub(crate) async fn generation(client: &Client) -> Result<u64, OpenError> {
     Ok(row.try_get::<_, Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok()).unwrap_or(1))
 }
 
+/// Returns the latest time that is known to have been acted at. Servers that run go on from it when
+/// PostgreSQL's clock is set back, so one that starts later must not begin before it.
+pub(crate) async fn latest_time(client: &Client) -> Result<Timestamp, OpenError> {
+    let sql = "select greatest((select max(at) from outlast.event_batch),
+        (select max(at) from outlast.server_batch),
+        (select max(last_heartbeat_ms) from public.worker where liveness < 2))";
+    let latest: Option<i64> = client.query_one(sql, &[]).await?.try_get(0)?;
+    Ok(Timestamp(latest.unwrap_or(i64::MIN)))
+}
+
 /// Returns an address that may be shown.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

@@ -30,7 +30,7 @@ use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
-use crate::connect::{Address, Options, generation};
+use crate::connect::{Address, Options, generation, latest_time};
 use crate::error::OpenError;
 use crate::notify::Notifier;
 use crate::partitions;

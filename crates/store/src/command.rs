@@ -13,6 +13,7 @@ use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
+use crate::extend::Extend;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 pub use crate::limit::{Recount, RemoveLimit, SetLimit};
@@ -57,7 +58,7 @@ pub enum Command {
     Start(Start),
     /// Ends an attempt.
     Finish(Box<Finish>),
-    /// Prolongs plain OJS attempts to their full visibility from now.
+    /// Resets plain OJS attempts to their full visibility from now; see [`crate::extend`].
     Extend(Extend),
     /// Renews a worker's lease.
     Renew(Renew),
@@ -284,15 +285,6 @@ pub struct EndDetail {
     pub evidence: Evidence,
     /// Digest of the pack that the worker ran it with; `None` leaves what its start said.
     pub pack_digest: Option<Arc<str>>,
-}
-
-/// A plain OJS heartbeat's effect on what its sender holds.
-#[derive(Clone, Debug)]
-pub struct Extend {
-    /// The id the client gave itself.
-    pub worker: String,
-    /// The jobs it says it holds; empty means all that it holds.
-    pub jobs: Vec<JobId>,
 }
 
 /// A native worker's heartbeat.

@@ -71,6 +71,8 @@ pub enum EventName {
     JobCancelled,
     #[serde(rename = "job.vacated")]
     JobVacated,
+    #[serde(rename = "job.unconfirmed")]
+    JobUnconfirmed,
     #[serde(rename = "job.expired")]
     JobExpired,
     #[serde(rename = "job.stranded")]

@@ -15,6 +15,7 @@
 //! - [`record`]: what is stored, as read back
 //! - [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries; [`cursor`]: where a reader is in it
+//! - [`extend`]: which attempts a plain client's heartbeat extends
 //! - [`limit`]: limits, and what they hold back
 //! - [`queue`]: settings of queues
 //! - [`list`]: how a page of a list is found
@@ -40,6 +41,7 @@ pub mod conformance;
 pub mod cursor;
 pub mod error;
 pub mod event;
+pub mod extend;
 pub mod idempotency;
 pub mod job;
 pub mod limit;

@@ -10,6 +10,7 @@
 
 mod claim;
 mod enqueue;
+mod extend;
 #[cfg(feature = "conformance")]
 mod follow;
 mod idempotency;
@@ -52,7 +53,7 @@ use crate::queue::QueueRecord;
 use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use crate::reply::{Applied, Extended, Reply, Resolved};
+use crate::reply::{Applied, Reply, Resolved};
 use crate::store::{Clock, Store};
 use crate::tally::ClassCounts;
 use tables::Tables;
@@ -190,7 +191,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
-        Command::Extend(extend) => Reply::Extended(Extended::all(tx.extend(extend))),
+        Command::Extend(extend) => Reply::Extended(tx.extend(extend)),
         Command::Renew(renew) => Reply::Renewed(tx.renew(renew)),
         Command::Register(registration) => Reply::Registered(tx.register(registration)),
         Command::Attach(attach) => Reply::Attached(tx.attach(attach)),

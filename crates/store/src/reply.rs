@@ -95,13 +95,15 @@ pub struct Extended {
     /// Jobs that its sender holds and that were passed over, since another transaction has
     /// them locked: a heartbeat waits for no job.
     pub passed_over: Vec<JobId>,
+    /// Jobs that the store holds for its sender and that it did not count, as far as is known.
+    pub unconfirmed: Vec<JobId>,
 }
 
 impl Extended {
-    /// Returns the outcome when no job was passed over.
+    /// Returns the outcome when no job was passed over, and none is unconfirmed.
     #[must_use]
     pub const fn all(jobs: Vec<JobId>) -> Self {
-        Self { jobs, passed_over: Vec::new() }
+        Self { jobs, passed_over: Vec::new(), unconfirmed: Vec::new() }
     }
 }
 

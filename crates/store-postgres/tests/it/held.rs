@@ -9,9 +9,10 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, Extend, NewJob, Progress, ReportedOutcome,
-    Strand, Sweep,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, NewJob, Progress, ReportedOutcome, Strand,
+    Sweep,
 };
+use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Reply, Store as _, StoreError};
@@ -151,17 +152,20 @@ fn heartbeat_of_a_plain_worker_prolongs_what_is_free_and_names_what_somebody_hol
         let holder = sql(&database.url).await;
         let hold = "begin; select 1 from active order by seq limit 1 for update";
         holder.batch_execute(hold).await.unwrap();
-        let extend = |jobs: Vec<JobId>| Command::Extend(Extend { worker: "w".into(), jobs });
+        let extend = |holds| Command::Extend(Extend { worker: "w".into(), holds });
+        let named = |jobs: Vec<JobId>| extend(Holds::Jobs(jobs));
+        let arrived = server.store.now().await.unwrap();
+        let counted = || extend(Holds::Count(JobCount { jobs: 2, arrived, report: Vec::new() }));
         // All of one batch take one round trip, whatever their senders.
-        let commands = vec![extend(Vec::new()), extend(vec![free, held]), extend(vec![held])];
+        let commands = vec![counted(), named(vec![free, held]), named(vec![held])];
         let before = server.store.round_trips().await;
         let replies = server.try_apply(commands).await.unwrap().replies;
         assert!(server.store.round_trips().await <= before + 3);
-        let both = Extended { jobs: vec![free], passed_over: vec![held] };
-        let only = Extended { jobs: Vec::new(), passed_over: vec![held] };
+        let both = Extended { passed_over: vec![held], ..Extended::all(vec![free]) };
+        let only = Extended { passed_over: vec![held], ..Extended::default() };
         assert_eq!(replies, [both.clone(), both, only].map(Reply::Extended));
         holder.batch_execute("rollback").await.unwrap();
-        let reply = server.one(extend(Vec::new())).await;
+        let reply = server.one(counted()).await;
         assert_eq!(reply, Reply::Extended(Extended::all(vec![held, free])));
     });
 }

@@ -11,10 +11,11 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Extend, Fence, Finish, First,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, First,
     LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION,
     RemoveLimit, ReportedOutcome, Reporter, SetLimit, Start, Strand, Stream, Sweep,
 };
+use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::reply::Claimed;
 use outlast_store::{Command, Reply, StoreError};
@@ -187,7 +188,7 @@ impl Player {
             7..11 => self.claiming(),
             11..21 => self.about_an_attempt(),
             21..24 => self.ordering(),
-            24..27 => self.about_a_worker(),
+            24..27 => self.about_a_worker(now),
             _ => self.of_time(now),
         }
     }
@@ -274,16 +275,16 @@ impl Player {
         }]
     }
 
-    fn about_a_worker(&mut self) -> Vec<Command> {
+    fn about_a_worker(&mut self, now: Timestamp) -> Vec<Command> {
         let Some(worker) = self.a_worker() else { return Vec::new() };
         vec![match self.dice.below(8) {
             0 => goodbye(worker),
             1 => Command::ForgetWorker(worker),
             2 | 3 => lapse(worker, 2 + u64::try_from(self.dice.below(3)).unwrap()),
-            4 => Command::Extend(Extend { worker: PLAIN.into(), jobs: Vec::new() }),
+            4 => extend(Holds::Count(JobCount { jobs: 9, arrived: now, report: Vec::new() })),
             5 => {
                 let jobs = self.an_attempt().into_iter().map(|(_, job, _)| job).collect();
-                Command::Extend(Extend { worker: PLAIN.into(), jobs })
+                extend(Holds::Jobs(jobs))
             }
             _ => renew(worker),
         }]
@@ -391,4 +392,8 @@ fn random_work_of_three_servers_ends_with_every_job_in_one_place() {
                          group by job, epoch having count(*) > 1) x";
         assert_eq!(number(&client, twice).await, 0);
     });
+}
+
+fn extend(holds: Holds) -> Command {
+    Command::Extend(Extend { worker: PLAIN.into(), holds })
 }

@@ -24,7 +24,7 @@ use outlast_store::command::{
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
-use outlast_store::reply::{Enqueued, Extended, Pruned, Reply};
+use outlast_store::reply::{Enqueued, Pruned, Reply};
 use outlast_store::unique::KeyHolder;
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -123,7 +123,7 @@ impl Backend for Tx<'_> {
 
     async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
         let Some(Command::Extend(extend)) = commands.first() else { return Ok(Vec::new()) };
-        Ok(vec![Reply::Extended(Extended::all(self.extend(extend)?))])
+        Ok(vec![Reply::Extended(self.extend(extend)?)])
     }
 
     fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), StoreError> {

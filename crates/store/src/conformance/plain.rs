@@ -1,17 +1,20 @@
 //! Plain OJS attempts: a visibility of their own instead of a worker's lease.
 
 use outlast_core::evidence::EvidenceCode;
-use outlast_core::id::WorkerId;
+use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
 use crate::command::{
-    Command, Extend, Fence, LapseScope, ReportedOutcome, Reporter, Sweep, WorkerMove, WorkerRole,
+    Command, Fence, LapseScope, ReportedOutcome, Reporter, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::conformance::world::{LEASE, VISIBILITY, World, finish, lapse, rules};
+use crate::event::EventQuery;
+use crate::extend::{Extend, Holds, JobCount};
 use crate::reply::{Extended, MoveRefusal, Moved, Reply};
+use crate::store::Store as _;
 
 cases![
     fetched_job_is_started_and_visible_to_its_holder_only,
@@ -19,6 +22,10 @@ cases![
     job_s_own_visibility_goes_before_the_fetch_s,
     heartbeat_prolongs_what_its_sender_holds,
     heartbeat_with_a_list_prolongs_what_nobody_in_particular_holds,
+    count_below_what_is_held_prolongs_only_what_an_earlier_beat_agreed_with,
+    count_is_compared_with_what_its_sender_may_know,
+    cancelled_attempt_counts_since_its_holder_may_not_know,
+    unconfirmed_attempt_is_logged_on_request,
     silence_counts_only_as_long_as_it_was_watched,
     attempt_over_its_time_limit_is_timed_out,
     report_by_a_client_of_another_id_is_refused,
@@ -71,11 +78,18 @@ fn job_s_own_visibility_goes_before_the_fetch_s<H: Harness>(world: &mut World<'_
     assert_eq!(claimed.visible_until, Some(world.now().after(Span(100))));
 }
 
-fn extend(worker: &str, jobs: Vec<outlast_core::id::JobId>) -> Command {
-    Command::Extend(Extend { worker: worker.into(), jobs })
+fn extend(worker: &str, jobs: Vec<JobId>) -> Command {
+    Command::Extend(Extend { worker: worker.into(), holds: Holds::Jobs(jobs) })
 }
 
-fn extended(jobs: Vec<outlast_core::id::JobId>) -> Reply {
+/// A heartbeat that arrives now.
+fn count<H: Harness>(world: &World<'_, H>, worker: &str, jobs: u32) -> Command {
+    let (arrived, report) = (world.now(), Vec::new());
+    let holds = Holds::Count(JobCount { jobs, arrived, report });
+    Command::Extend(Extend { worker: worker.into(), holds })
+}
+
+fn extended(jobs: Vec<JobId>) -> Reply {
     Reply::Extended(Extended::all(jobs))
 }
 
@@ -84,7 +98,8 @@ fn heartbeat_prolongs_what_its_sender_holds<H: Harness>(world: &mut World<'_, H>
     world.fetch(Some("me"), 1);
     world.fetch(Some("them"), 1);
     world.wait(Span(VISIBILITY.0 - 1));
-    assert_eq!(world.one(extend("me", vec![])), extended(vec![mine]));
+    let beat = count(world, "me", 1);
+    assert_eq!(world.one(beat), extended(vec![mine]));
     let until = world.now().after(VISIBILITY);
     assert_eq!(world.read(mine).holder.unwrap().visible_until, Some(until));
     assert_eq!(world.one(extend("me", vec![theirs])), extended(vec![]));
@@ -99,8 +114,85 @@ fn heartbeat_with_a_list_prolongs_what_nobody_in_particular_holds<H: Harness>(
 ) {
     let id = world.add_plain();
     world.fetch(None, 1);
-    assert_eq!(world.one(extend("me", vec![])), extended(vec![]));
+    let beat = count(world, "me", 1);
+    assert_eq!(world.one(beat), extended(vec![]));
     assert_eq!(world.one(extend("me", vec![id])), extended(vec![id]));
+}
+
+fn unconfirmed(jobs: Vec<JobId>, left: Vec<JobId>) -> Reply {
+    Reply::Extended(Extended { unconfirmed: left, ..Extended::all(jobs) })
+}
+
+fn count_below_what_is_held_prolongs_only_what_an_earlier_beat_agreed_with<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let [first, lost] = [(); 2].map(|()| world.add_plain());
+    world.fetch(Some("me"), 1);
+    world.wait(Span(1));
+    let beat = count(world, "me", 1);
+    assert_eq!(world.one(beat), extended(vec![first]));
+    // The response does not arrive.
+    world.fetch(Some("me"), 1);
+    world.wait(Span(VISIBILITY.0 - 1));
+    let beat = count(world, "me", 1);
+    assert_eq!(world.one(beat), unconfirmed(vec![first], vec![lost]));
+    world.wait(Span(1));
+    world.sweep();
+    let states = [first, lost].map(|id| world.read(id).state);
+    assert_eq!(states, [State::Active, State::Available]);
+    // A count above what is held, as while a report is on its way, agrees with all.
+    world.fetch(Some("me"), 1);
+    world.wait(Span(1));
+    for said in [3, 1] {
+        let beat = count(world, "me", said);
+        assert_eq!(world.one(beat), extended(vec![first, lost]));
+    }
+}
+
+/// A heartbeat was sent before the response to a fetch arrived.
+fn count_is_compared_with_what_its_sender_may_know<H: Harness>(world: &mut World<'_, H>) {
+    let [first, second] = [(); 2].map(|()| world.add_plain());
+    world.fetch(Some("me"), 1);
+    world.wait(Span(1));
+    let beat = count(world, "me", 1);
+    world.wait(Span(1));
+    world.fetch(Some("me"), 1);
+    assert_eq!(world.one(beat), extended(vec![first]));
+    world.wait(Span(1));
+    let beat = count(world, "me", 2);
+    assert_eq!(world.one(beat), extended(vec![first, second]));
+}
+
+fn cancelled_attempt_counts_since_its_holder_may_not_know<H: Harness>(world: &mut World<'_, H>) {
+    let [cancelled, lost] = [(); 2].map(|()| world.add_plain());
+    world.fetch(Some("me"), 2);
+    world.cancel(cancelled).unwrap();
+    world.wait(Span(1));
+    let beat = count(world, "me", 1);
+    assert_eq!(world.one(beat), unconfirmed(vec![], vec![lost]));
+}
+
+fn unconfirmed_attempt_is_logged_on_request<H: Harness>(world: &mut World<'_, H>) {
+    let [first, second] = [(); 2].map(|()| world.add_plain());
+    world.fetch(Some("me"), 2);
+    world.wait(Span(1));
+    let (arrived, report) = (world.now(), vec![second]);
+    let holds = Holds::Count(JobCount { jobs: 1, arrived, report });
+    let beat = Command::Extend(Extend { worker: "me".into(), holds });
+    assert_eq!(world.one(beat), unconfirmed(vec![], vec![first, second]));
+    let query = EventQuery {
+        after: None,
+        names: vec!["job.unconfirmed".into()],
+        queues: vec!["default".into()],
+        job: None,
+        worker: None,
+        limit: 10,
+    };
+    let events = world.ask(world.store().events(query)).events;
+    let found = events.iter().map(|(_, event)| (event.job, event.epoch.map(|epoch| epoch.0)));
+    assert_eq!(found.collect::<Vec<_>>(), [(Some(second), Some(1))]);
+    let words = &events[0].1.evidence.text;
+    assert!(words.contains("me counts 1, and 2 jobs are held"), "{words}");
 }
 
 fn silence_counts_only_as_long_as_it_was_watched<H: Harness>(world: &mut World<'_, H>) {

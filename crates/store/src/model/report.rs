@@ -2,12 +2,11 @@
 
 use outlast_core::job::{Event as JobEvent, EventKind, Holder, State};
 
-use crate::command::{EndDetail, Extend, Finish, Progress, Start};
-use crate::model::tables::{ActiveRow, Row, Seq};
+use crate::command::{EndDetail, Finish, Progress, Start};
+use crate::model::tables::ActiveRow;
 use crate::model::tx::{Cause, Tx, must_be_active};
 use crate::reply::{MoveRefusal, Moved};
 use crate::rules::{check_fence, decide_finish, event_of, evidence_of, refusal_of};
-use outlast_core::id::JobId;
 
 impl Tx<'_> {
     pub(super) fn start(&mut self, start: &Start) -> Result<Moved, MoveRefusal> {
@@ -79,42 +78,4 @@ impl Tx<'_> {
             at: self.now(),
         })
     }
-
-    /// Extends what a plain client holds. A client that names jobs may also
-    /// extend jobs without a known holder: it may not have given its id when it fetched them.
-    pub(super) fn extend(&mut self, extend: &Extend) -> Vec<JobId> {
-        let now = self.now();
-        let theirs: Vec<(Seq, JobId)> = if extend.jobs.is_empty() {
-            let rows = self.tables.live_rows();
-            let named = rows.filter(|(_, row)| is_theirs(row, &extend.worker, Unnamed::Not));
-            named.map(|(seq, row)| (seq, row.stored.id)).collect()
-        } else {
-            let found = extend.jobs.iter().filter_map(|id| self.tables.find(*id));
-            let theirs = found.filter(|(_, row)| is_theirs(row, &extend.worker, Unnamed::Too));
-            theirs.map(|(seq, row)| (seq, row.stored.id)).collect()
-        };
-        for (seq, _) in &theirs {
-            self.tables.change(*seq, |row| {
-                if let Some(visible) =
-                    row.in_flight.as_mut().and_then(|attempt| attempt.visible.as_mut())
-                {
-                    visible.until = now.after(visible.length);
-                }
-            });
-        }
-        theirs.into_iter().map(|(_, id)| id).collect()
-    }
-}
-
-/// Whether jobs without a known holder count.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Unnamed {
-    Not,
-    Too,
-}
-
-fn is_theirs(row: &Row, worker: &str, unnamed: Unnamed) -> bool {
-    let Some(attempt) = &row.in_flight else { return false };
-    let named = attempt.plain.as_deref().map_or(unnamed == Unnamed::Too, |name| name == worker);
-    row.job.state == State::Active && attempt.visible.is_some() && named
 }

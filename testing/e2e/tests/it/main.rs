@@ -48,6 +48,7 @@ mod ojs_conformance;
 mod output;
 mod packs;
 mod placement;
+mod plain_beats;
 mod queue_placement;
 mod quiet_outages;
 mod races;

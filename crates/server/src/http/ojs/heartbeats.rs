@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use outlast_core::id::JobId;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing};
-use outlast_store::command::Extend;
+use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::reply::Extended;
 use outlast_store::{Command, Reply};
 use outlast_wire::ojs::quirks;
@@ -33,7 +33,7 @@ pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (known, extended) = tokio::join!(plain_workers::beat(app, &beat), extend(app, &beat));
     let ((worker, standing), extended) = (known?, extended?);
     app.engine.counters().beat(true);
-    let Extended { jobs: extended, passed_over } = extended;
+    let Extended { jobs: extended, passed_over, unconfirmed } = extended;
     let state = match directive(app, &extended).await? {
         Some(directive) => directive,
         None => state_name(standing),
@@ -46,6 +46,7 @@ pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let stale = listed.iter().filter(|job| !is_current(job));
     let ids = |ids: Vec<&JobId>| ids.into_iter().map(ToString::to_string).collect::<Vec<_>>();
     let (kept, stale) = (ids(extended.iter().collect()), ids(stale.collect()));
+    let unconfirmed = ids(unconfirmed.iter().collect());
     let now = app.now().await?;
     Ok(ApiResponse::object(|object| {
         object.flag("acknowledged", true);
@@ -55,6 +56,8 @@ pub(super) async fn beat(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
         object.texts("jobs_extended", kept.iter().map(String::as_str));
         // Jobs that the client believes it holds and does not: it should stop them.
         object.texts("stale_jobs", stale.iter().map(String::as_str));
+        // Jobs that the store holds for the client and that it did not count.
+        object.texts("unconfirmed_jobs", unconfirmed.iter().map(String::as_str));
         object.time("server_time", now);
     }))
 }
@@ -65,26 +68,46 @@ async fn extend(app: &App, beat: &Heartbeat) -> Result<Extended, ApiError> {
     if beat.phase == Some(BeatPhase::Terminated) {
         return Ok(Extended::default());
     }
-    let jobs = match &beat.active_jobs {
-        ActiveJobs::Count(Some(0)) => return Ok(Extended::default()),
+    let holds = match &beat.active_jobs {
+        // The standard extends jobs that a heartbeat reports, and none beside them.
+        ActiveJobs::Count(None | Some(0)) => return Ok(Extended::default()),
         ActiveJobs::Jobs(jobs) if jobs.is_empty() => return Ok(Extended::default()),
-        // No jobs are named, so it means all that the store has for this client.
-        ActiveJobs::Count(_) => Vec::new(),
-        ActiveJobs::Jobs(jobs) => jobs.clone(),
+        ActiveJobs::Count(Some(jobs)) => {
+            let report = app.plain.differing(&beat.worker);
+            Holds::Count(JobCount { jobs: *jobs, arrived: app.now().await?, report })
+        }
+        ActiveJobs::Jobs(jobs) => Holds::Jobs(jobs.clone()),
     };
-    let extended = extend_these(&app.engine, &beat.worker, jobs).await?;
+    let extended = extend_these(&app.engine, &beat.worker, holds).await?;
+    if let ActiveJobs::Count(Some(count)) = beat.active_jobs {
+        warn_of(app, &beat.worker, count, &extended.unconfirmed);
+    }
     if !extended.passed_over.is_empty() && !app.plain.falls_behind(&beat.worker) {
         tokio::spawn(catch_up(app.clone(), beat.worker.clone(), extended.passed_over.clone()));
     }
     Ok(extended)
 }
 
+/// Warns of jobs that a client has not counted in two heartbeats in a row.
+fn warn_of(app: &App, worker: &str, count: u32, unconfirmed: &[JobId]) {
+    let differing = app.plain.differs(worker, unconfirmed);
+    if let Some(job) = differing.first() {
+        tracing::warn!(
+            worker,
+            count,
+            jobs = differing.len(),
+            first_job = %job,
+            "a client counts fewer jobs than it has fetched; these are not extended any more, and run again"
+        );
+    }
+}
+
 async fn extend_these(
     engine: &Engine,
     worker: &str,
-    jobs: Vec<JobId>,
+    holds: Holds,
 ) -> Result<Extended, Unavailable> {
-    let extend = Extend { worker: worker.to_owned(), jobs };
+    let extend = Extend { worker: worker.to_owned(), holds };
     match engine.beat(Command::Extend(extend)).await? {
         Reply::Extended(extended) => Ok(extended),
         other => Err(unexpected("an extension", &other)),
@@ -97,7 +120,7 @@ async fn catch_up(app: App, worker: String, mut jobs: Vec<JobId>) {
     let end = Instant::now() + millis(app.engine.settings().ojs_lease);
     while !jobs.is_empty() && Instant::now() < end {
         tokio::time::sleep(PASSED_OVER_PAUSE).await;
-        match extend_these(&app.engine, &worker, jobs).await {
+        match extend_these(&app.engine, &worker, Holds::Jobs(jobs)).await {
             Ok(extended) => jobs = extended.passed_over,
             // The next heartbeat tries again.
             Err(_unavailable) => break,

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
-use outlast_core::id::WorkerId;
+use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
@@ -49,6 +49,17 @@ pub(crate) struct PlainWorkers {
     behind: Mutex<HashSet<String>>,
     /// Clients that fetch and never sent a heartbeat, as the store knew when it was asked.
     without_beats: Mutex<HashMap<String, BootTime>>,
+    /// Clients whose latest counts were below what the store holds for them.
+    differences: Mutex<HashMap<String, Difference>>,
+}
+
+/// Jobs that a client holds by the store's account, and did not count.
+#[derive(Debug, Default)]
+struct Difference {
+    /// Not counted by the latest heartbeat. The next one may be only late.
+    once: Vec<JobId>,
+    /// Not counted repeatedly, and logged.
+    logged: Vec<JobId>,
 }
 
 /// The latest incarnation behind an id.
@@ -113,9 +124,36 @@ impl PlainWorkers {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).remove(plain_id);
     }
 
+    /// Returns jobs that the client's latest heartbeat did not count, and that are not logged yet.
+    pub(super) fn differing(&self, plain_id: &str) -> Vec<JobId> {
+        let map = self.differences.lock().unwrap_or_else(PoisonError::into_inner);
+        map.get(plain_id).map(|difference| difference.once.clone()).unwrap_or_default()
+    }
+
+    /// Notes which jobs a heartbeat did not count. Returns those that the one before it did not
+    /// count either, when that is new.
+    pub(super) fn differs(&self, plain_id: &str, unconfirmed: &[JobId]) -> Vec<JobId> {
+        let mut map = self.differences.lock().unwrap_or_else(PoisonError::into_inner);
+        if unconfirmed.is_empty() {
+            map.remove(plain_id);
+            return Vec::new();
+        }
+        if map.len() >= KNOWN_MAX && !map.contains_key(plain_id) {
+            map.clear();
+        }
+        let known = map.entry(plain_id.to_owned()).or_default();
+        let (again, others): (Vec<_>, Vec<_>) =
+            unconfirmed.iter().copied().partition(|job| known.once.contains(job));
+        known.logged.retain(|job| unconfirmed.contains(job));
+        known.once = others.into_iter().filter(|job| !known.logged.contains(job)).collect();
+        known.logged.extend(&again);
+        again
+    }
+
     /// Forgets all clients, after a reset.
     pub(crate) fn clear(&self) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.differences.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.without_beats.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 

@@ -53,6 +53,7 @@ impl Schema {
                 ("incarnation", uuid()),
                 ("jobs_extended", list(uuid())),
                 ("stale_jobs", list(uuid())),
+                ("unconfirmed_jobs", list(uuid())),
                 ("server_time", time()),
             ]),
             Self::WorkerHealth => object(&[

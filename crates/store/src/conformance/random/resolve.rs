@@ -21,12 +21,13 @@ use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish
 use crate::apply::limit::Limits;
 use crate::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
-    Extend, Fence, Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk,
-    NewJob, Origin, Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit,
-    Renew, ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
+    Fence, Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob,
+    Origin, Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit, Renew,
+    ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
     WorkerRole,
 };
 use crate::conformance::Harness;
+use crate::extend::{Extend, Holds, JobCount};
 use crate::idempotency::EnqueueOnce;
 use crate::model::ModelStore;
 use crate::record::WorkerRecord;
@@ -84,7 +85,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Finish(finish) => vec![finish.job],
         Command::Progress(progress) => vec![progress.job],
         Command::Log(chunk) => vec![chunk.job],
-        Command::Extend(extend) => extend.jobs.clone(),
+        Command::Extend(Extend { holds: Holds::Jobs(jobs), .. }) => jobs.clone(),
         Command::Cancel(order)
         | Command::Activate(order)
         | Command::RunNow(order)
@@ -92,6 +93,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::ForgetDeadLetter(order) => vec![order.job],
         Command::Claim(_)
         | Command::EnqueueArrived(_)
+        | Command::Extend(_)
         | Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)
@@ -213,9 +215,15 @@ impl<H: Harness> View<'_, H> {
                 let fence = self.fence(job, *as_who);
                 Command::Progress(Box::new(Progress { job, fence, checkpoint }))
             }
-            Wish::Extend { client: who, jobs } => {
-                let jobs = jobs.iter().map(|job| job_id(*job)).collect();
-                Command::Extend(Extend { worker: client(*who), jobs })
+            Wish::Extend { client: who, jobs, count } => {
+                let named: Vec<_> = jobs.iter().map(|job| job_id(*job)).collect();
+                let holds = if named.is_empty() {
+                    let (jobs, report) = (*count, vec![job_id(0), job_id(1)]);
+                    Holds::Count(JobCount { jobs, arrived: self.now(), report })
+                } else {
+                    Holds::Jobs(named)
+                };
+                Command::Extend(Extend { worker: client(*who), holds })
             }
             Wish::Order { job, order, tenant } => self.give_order(*job, *order, *tenant),
             Wish::Log { job, n, stream } => Command::Log(LogChunk {

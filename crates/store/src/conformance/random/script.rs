@@ -68,9 +68,11 @@ pub(super) enum Wish {
         job: u8,
         as_who: AsWho,
     },
+    /// Without jobs, they are only counted.
     Extend {
         client: u8,
         jobs: Vec<u8>,
+        count: u32,
     },
     Renew {
         worker: u8,
@@ -356,7 +358,8 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         5 => (option::of(CLIENTS), 1..4_u32, any::<bool>(), any::<u8>()).prop_map(
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
         ),
-        2 => (CLIENTS, vec(JOBS, 0..3)).prop_map(|(client, jobs)| Wish::Extend { client, jobs }),
+        2 => (CLIENTS, vec(JOBS, 0..3), 0..4_u32)
+            .prop_map(|(client, jobs, count)| Wish::Extend { client, jobs, count }),
         8 => prop_oneof![Just(0_u64), 1..900_u64, Just(10_000)]
             .prop_map(|watched| Wish::Sweep { watched }),
         3 => (1..6_i64, 0..2000_u64, 1..4_u32)

@@ -105,26 +105,42 @@ impl Mask {
         if self.is_empty() || document.is_empty() {
             return document;
         }
-        match serde_json::from_slice(&document) {
-            Ok(value) => self.value(value).to_string().into_bytes(),
-            Err(_) => self.bytes(document),
+        match std::str::from_utf8(&document) {
+            Ok(text) if serde_json::from_str::<Value>(text).is_ok() => {
+                self.document(text).into_bytes()
+            }
+            _ => self.bytes(document),
         }
     }
 
-    fn value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(&text)),
-            Value::Number(number) => {
-                let text = number.to_string();
-                let masked = self.text(&text);
-                if masked == text { Value::Number(number) } else { Value::String(masked) }
+    /// Masks each text and number of a valid document where it stands: all else stays as it was
+    /// written.
+    fn document(&self, mut rest: &str) -> String {
+        let mut masked = String::with_capacity(rest.len());
+        while let Some(first) = rest.chars().next() {
+            let length = match first {
+                '"' => text_length(rest),
+                '-' | '0'..='9' => rest.find(is_not_of_number).unwrap_or(rest.len()),
+                other => other.len_utf8(),
+            };
+            let (token, after) = rest.split_at(length);
+            rest = after;
+            match serde_json::from_str(token) {
+                Ok(Value::String(text)) => {
+                    let hidden = self.text(&text);
+                    let is_same = hidden == text;
+                    masked +=
+                        &if is_same { token.to_owned() } else { Value::from(hidden).to_string() };
+                }
+                Ok(Value::Number(_)) => {
+                    let hidden = self.text(token);
+                    let is_same = hidden == token;
+                    masked += &if is_same { hidden } else { Value::from(hidden).to_string() };
+                }
+                _ => masked += token,
             }
-            Value::Array(list) => list.into_iter().map(|inner| self.value(inner)).collect(),
-            Value::Object(map) => {
-                map.into_iter().map(|(name, inner)| (self.text(&name), self.value(inner))).collect()
-            }
-            other @ (Value::Null | Value::Bool(_)) => other,
         }
+        masked
     }
 
     fn bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
@@ -214,18 +230,59 @@ fn longer(mut matched: usize, byte: u8, bytes: &[u8], borders: &[usize]) -> usiz
     if bytes.get(matched) == Some(&byte) { matched + 1 } else { 0 }
 }
 
-/// Adds a value, and the way JSON writes it where that is another.
+/// Returns how long the text is that a valid document begins with, with its quotes.
+fn text_length(document: &str) -> usize {
+    let mut escaped = false;
+    let end = document.char_indices().skip(1).find(|(_, letter)| {
+        let ends = *letter == '"' && !escaped;
+        escaped = *letter == '\\' && !escaped;
+        ends
+    });
+    end.map_or(document.len(), |(at, _)| at + 1)
+}
+
+const fn is_not_of_number(letter: char) -> bool {
+    !matches!(letter, '0'..='9' | '+' | '-' | '.' | 'e' | 'E')
+}
+
+/// Adds a value, and the ways in which JSON is written with it where these are others.
 fn add(all: &mut Vec<Vec<u8>>, value: &[u8], shortest: usize) {
     if value.len() < shortest {
         return;
     }
     all.push(value.to_vec());
     let Ok(text) = std::str::from_utf8(value) else { return };
-    let written = Value::from(text).to_string();
-    let inner = written.get(1..written.len() - 1).unwrap_or_default();
-    if inner != text {
-        all.push(inner.as_bytes().to_vec());
+    let quoted = Value::from(text).to_string();
+    let written = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+    // Then as Python's json.dumps and Go's json.Marshal write it, and as both together.
+    let spellings = [
+        written.to_owned(),
+        escaped(written, |letter| !letter.is_ascii() || letter == '\u{7f}'),
+        escaped(written, |letter| matches!(letter, '<' | '>' | '&' | '\u{2028}' | '\u{2029}')),
+        escaped(written, |letter| !letter.is_ascii() || matches!(letter, '<' | '>' | '&')),
+    ];
+    for spelling in spellings {
+        let spelling = spelling.into_bytes();
+        if !all.contains(&spelling) {
+            all.push(spelling);
+        }
     }
+}
+
+/// Writes letters as escapes such as `\u00e4`.
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
+    let mut written = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_escaped(letter) {
+            let mut units = [0; 2];
+            written.extend(
+                letter.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")),
+            );
+        } else {
+            written.push(letter);
+        }
+    }
+    written
 }
 
 /// A stream of output on its way past a [`Mask`]. A value that is split between two pieces is
@@ -331,6 +388,28 @@ mod tests {
         let masked = String::from_utf8(mask.json(document)).unwrap();
         assert_eq!(masked, r#"{"***":["x ***","***",1],"q":"***"}"#);
         assert_eq!(mask.text(r#"{"q":"pa\"ss"}"#), r#"{"q":"***"}"#);
+    }
+
+    #[test]
+    fn what_is_not_hidden_in_a_document_stays_as_it_was_written() {
+        let mask = mask(&["sesame"]);
+        let document = r#"{ "n": 123456789012345678901, "d":0.12345678901234567891,
+            "q": ["a\u00e4\"\\", "x\\", -1.50, true, null, "sesame"] }"#;
+        let masked = String::from_utf8(mask.json(document.into())).unwrap();
+        assert_eq!(masked, document.replace("sesame", "***"));
+    }
+
+    #[test]
+    fn values_are_hidden_as_python_and_go_write_them() {
+        let mask = mask(&["p\u{e4}ssw&rd<\u{1f600}"]);
+        for spelling in [
+            "p\u{e4}ssw&rd<\u{1f600}",
+            r"p\u00e4ssw&rd<\ud83d\ude00",
+            "p\u{e4}ssw\\u0026rd\\u003c\u{1f600}",
+            r"p\u00e4ssw\u0026rd\u003c\ud83d\ude00",
+        ] {
+            assert_eq!(mask.text(&format!("{{\"pw\": \"{spelling}\"}}")), "{\"pw\": \"***\"}");
+        }
     }
 
     #[test]

@@ -183,12 +183,12 @@ impl Action {
         output::parse(self.output_format, stdout)
     }
 
-    /// The result of an execution that printed `stdout`.
+    /// The result of an execution that printed `stdout`, as JSON. Numbers stay as they were printed.
     ///
     /// If a successful program printed something other than its `output_format`, the result is the
     /// text with an `output_error` next to it.
     #[must_use]
-    pub fn result(&self, stdout: &[u8]) -> Value {
+    pub fn result(&self, stdout: &[u8]) -> String {
         output::result(self.output_format, stdout)
     }
 

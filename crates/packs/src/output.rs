@@ -6,7 +6,8 @@
 //! - jsonl: the list of the documents, one per line; other lines are skipped, unless there are
 //!   no documents.
 
-use serde_json::{Value, json};
+use outlast_wire::json;
+use serde_json::Value;
 
 use crate::yaml;
 
@@ -37,16 +38,42 @@ pub(crate) fn parse(format: OutputFormat, stdout: &[u8]) -> Result<Value, String
     }
 }
 
-pub(crate) fn result(format: OutputFormat, stdout: &[u8]) -> Value {
-    parse(format, stdout).unwrap_or_else(|problem| {
+/// Returns the result as JSON. Numbers stay as they were printed.
+pub(crate) fn result(format: OutputFormat, stdout: &[u8]) -> String {
+    result_or_problem(format, stdout).unwrap_or_else(|problem| {
         let mut result = as_text(&String::from_utf8_lossy(stdout));
         result["output_error"] = Value::String(problem);
-        result
+        result.to_string()
     })
 }
 
+fn result_or_problem(format: OutputFormat, stdout: &[u8]) -> Result<String, String> {
+    let parsed = parse(format, stdout)?;
+    let text = String::from_utf8_lossy(stdout);
+    let printed = match format {
+        OutputFormat::Json => printed_document(text.trim()),
+        OutputFormat::Jsonl => {
+            let lines = text.lines().filter_map(document_of).collect::<Vec<_>>();
+            Some(format!("[{}]", lines.join(",")))
+        }
+        OutputFormat::Text | OutputFormat::Yaml => None,
+    };
+    let result = printed.unwrap_or_else(|| parsed.to_string());
+    json::document(result.as_bytes()).map_err(|problem| format!("output {problem}"))?;
+    Ok(result)
+}
+
+/// Returns the document that [`as_json`] reads.
+fn printed_document(text: &str) -> Option<String> {
+    document_of(text).or_else(|| document_of(text.lines().last()?))
+}
+
+fn document_of(text: &str) -> Option<String> {
+    serde_json::from_str::<Value>(text).is_ok().then(|| json::compact(text))
+}
+
 fn as_text(text: &str) -> Value {
-    json!({"stdout": text.strip_suffix('\n').unwrap_or(text)})
+    serde_json::json!({"stdout": text.strip_suffix('\n').unwrap_or(text)})
 }
 
 fn as_json(text: &str) -> Result<Value, String> {

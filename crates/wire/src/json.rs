@@ -1,20 +1,26 @@
 //! JSON in and out.
 //!
 //! What a producer sent is kept as text and passed on as text: it is validated once and
-//! never built into a tree. The depth is checked on the bytes before anything recurses.
+//! never built into a tree. The bytes are checked before anything recurses, for what a reader that
+//! builds a tree could not read.
 
+mod exact;
 pub(crate) mod fields;
+mod scan;
 mod write;
 
-use outlast_core::limits::JSON_DEPTH_MAX;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+pub use exact::{Changed, changed_number};
 pub use write::Object;
 
 use crate::fault::Fault;
 
-/// Checks that a body is text and not nested too deeply, and returns it as text.
+/// How many characters of a number a message shows.
+const SHOWN_DIGITS: usize = 80;
+
+/// Checks that a body is text that every reader of JSON can read, and returns it as text.
 ///
 /// # Errors
 /// Returns what is wrong with it.
@@ -22,14 +28,29 @@ pub fn text(body: &[u8]) -> Result<&str, Fault> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Err(Fault::payload("request body is missing; it must be a JSON object"));
     }
-    if depth(body) > JSON_DEPTH_MAX {
-        let message = format!("request body is nested more than {JSON_DEPTH_MAX} levels deep");
-        return Err(Fault::payload(message));
-    }
-    std::str::from_utf8(body).map_err(|error| {
+    let text = std::str::from_utf8(body).map_err(|error| {
         let at = error.valid_up_to();
         Fault::payload(format!("request body is not UTF-8 text at byte {at}"))
-    })
+    })?;
+    match scan::check(body).map_err(scan::Unreadable::words) {
+        Ok(()) => Ok(text),
+        Err((Some(at), what)) => Err(at_place(line_and_column(text, at), &what)),
+        Err((None, what)) => Err(Fault::payload(format!("request body {what}"))),
+    }
+}
+
+/// Returns the line and column of a byte, as a reader's errors have them.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.as_bytes().get(..at).unwrap_or_default();
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    (line, column)
+}
+
+fn at_place((line, column): (usize, usize), what: &str) -> Fault {
+    Fault::payload(format!(
+        "request body is not as expected at line {line}, column {column}: {what}"
+    ))
 }
 
 /// Reads a body into a type that owns what it holds.
@@ -51,10 +72,7 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
         Some((found, _)) => format!("{found}expected an object"),
         None => in_words(what),
     };
-    let (line, column) = (error.line(), error.column());
-    Fault::payload(format!(
-        "request body is not as expected at line {line}, column {column}: {what}"
-    ))
+    at_place((error.line(), error.column()), &what)
 }
 
 /// A reader's message without the names of its types.
@@ -75,9 +93,10 @@ fn in_words(message: &str) -> String {
 /// # Errors
 /// Returns what is wrong with it, worded to follow its name.
 pub fn document(bytes: &[u8]) -> Result<&str, String> {
-    if depth(bytes) > JSON_DEPTH_MAX {
-        return Err(format!("is nested more than {JSON_DEPTH_MAX} levels deep"));
-    }
+    scan::check(bytes).map_err(|unreadable| match unreadable.words() {
+        (Some(at), what) => format!("cannot be read at byte {at}: {what}"),
+        (None, what) => what,
+    })?;
     let text = std::str::from_utf8(bytes)
         .map_err(|error| format!("is not UTF-8 text at byte {}", error.valid_up_to()))?;
     serde_json::from_str::<&RawValue>(text)
@@ -85,32 +104,35 @@ pub fn document(bytes: &[u8]) -> Result<&str, String> {
         .map_err(|error| format!("is not JSON: {error}"))
 }
 
-/// Returns how deeply arrays and objects are nested in what may be JSON.
+/// Returns a valid document without the blanks between its parts; texts and numbers stay as they are.
 #[must_use]
-pub fn depth(body: &[u8]) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0_usize);
-    let (mut quoted, mut escaped) = (false, false);
-    for byte in body {
-        if quoted {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => quoted = false,
-                _ => {}
-            }
-            continue;
+pub fn compact(document: &str) -> String {
+    let bytes = document.as_bytes();
+    let mut compact = String::with_capacity(document.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let end = match byte {
+            b'"' => scan::after_text(bytes, at).unwrap_or(bytes.len()),
+            _ => at + 1,
+        };
+        if !byte.is_ascii_whitespace() {
+            compact += document.get(at..end).unwrap_or_default();
         }
-        match byte {
-            b'"' => quoted = true,
-            b'[' | b'{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
+        at = end;
     }
-    deepest
+    compact
+}
+
+/// Checks that the numbers of a field stay as they are when they are read into 64-bit integers and
+/// floats, as an action's parameters are.
+///
+/// # Errors
+/// Returns the first number that would change.
+pub fn keeps_numbers(field: &str, document: &str) -> Result<(), Fault> {
+    let Some(Changed { given, becomes }) = changed_number(document) else { return Ok(()) };
+    let given: String = given.chars().take(SHOWN_DIGITS).collect();
+    let problem = format!("holds {given}, which would become {becomes}: send it as a string");
+    Err(Fault::rule(field, problem))
 }
 
 /// Returns the fields of a JSON object in their order, their values as text. Anything
@@ -154,5 +176,16 @@ impl<'de> serde::Deserialize<'de> for Fields<'de> {
             }
         }
         deserializer.deserialize_map(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compact;
+
+    #[test]
+    fn compact_documents_have_no_blanks_outside_of_texts() {
+        let document = "{ \"a b\" :\t[1.50, \"x \\\" \u{e4}\",\n true ] }\r\n";
+        assert_eq!(compact(document), "{\"a b\":[1.50,\"x \\\" \u{e4}\",true]}");
     }
 }

@@ -30,10 +30,10 @@ fn examples_of_the_documentation_run_and_have_no_notes() {
 
     let hello = set.get("greet.hello").unwrap();
     let ran = run(hello, &json!({"name": "Ada \"$HOME\""}));
-    assert_eq!(hello.result(&ran.stdout), json!({"stdout": "Hello, Ada \"$HOME\"!"}));
+    assert_eq!(hello.result(&ran.stdout), json!({"stdout": "Hello, Ada \"$HOME\"!"}).to_string());
 
     let count = set.get("greet.count").unwrap();
     let ran = run(count, &json!({"text": "three short words"}));
-    assert_eq!(count.result(&ran.stdout), json!({"words": 3}));
+    assert_eq!(count.result(&ran.stdout), json!({"words": 3}).to_string());
     assert!(count.check(&json!({"text": "x", "other": 1})).is_err());
 }

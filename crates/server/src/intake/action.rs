@@ -40,6 +40,7 @@ pub(super) fn arguments(
 
 /// Returns the parameters in `args[0]`, checked and complete.
 pub(super) fn complete(action: &Action, args: &str) -> Result<Value, IntakeError> {
+    json::keeps_numbers("args", args)?;
     let args: Vec<Value> = serde_json::from_str(args).map_err(|error| json::syntax(&error))?;
     if args.len() > 1 {
         return Err(Fault::rule("args", "must hold one object, the action's parameters").into());

@@ -6,9 +6,9 @@ use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 use outlast_store::arrival::{Arrival, ArrivedJob};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
-use outlast_wire::Fault;
 use outlast_wire::ojs::enqueue;
-use serde_json::{Value, json};
+use outlast_wire::{Fault, json};
+use serde_json::Value;
 
 use super::{IntakeError, Requester, is_tenant, ojs};
 use crate::settings::Settings;
@@ -40,7 +40,7 @@ pub(crate) fn plan(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Ar
 }
 
 fn refused(arrival: &Arrival, job: NewJob, error: &IntakeError) -> ArrivedJob {
-    let reason = json!({ "type": error.code().as_str(), "message": error.to_string() });
+    let reason = serde_json::json!({ "type": error.code().as_str(), "message": error.to_string() });
     arrived(arrival, job, Some(reason.to_string()))
 }
 
@@ -50,14 +50,16 @@ fn arrived(arrival: &Arrival, job: NewJob, refused: Option<String>) -> ArrivedJo
 
 /// What can be kept of an arrival that the SQL function accepted and the OJS API does not.
 fn unreadable(arrival: &Arrival) -> NewJob {
-    let sent: Value = serde_json::from_str(&arrival.envelope).unwrap_or_default();
-    let job_type = sent.get("type").and_then(Value::as_str).unwrap_or("unreadable");
-    let args = sent.get("args").filter(|args| args.is_array()).map(Value::to_string);
+    let sent = |field| json::field(&arrival.envelope, field);
+    let job_type = sent("type").and_then(|text| serde_json::from_str(text.get()).ok());
+    // What not every client can read is not kept.
+    let args = sent("args").and_then(|args| serde_json::from_str(args.get()).ok());
+    let args = args.filter(Value::is_array).map(|args| args.to_string());
     NewJob {
         id: arrival.id,
         class: ClassKey {
             queue: "default".to_owned(),
-            job_type: job_type.to_owned(),
+            job_type: job_type.unwrap_or_else(|| "unreadable".to_owned()),
             route: Route::Plain,
             tenant: arrival.tenant.clone(),
             isolated: false,
@@ -119,6 +121,8 @@ mod tests {
         assert_eq!(good.refused, None);
         let bad = planned_of(r#"{"type":"core.sleep","args":[{"duration":"long"}]}"#);
         assert!(bad.refused.unwrap().contains("core.sleep"));
+        let long = planned_of(r#"{"type":"core.echo","args":[{"n":123456789012345678901}]}"#);
+        assert!(long.refused.unwrap().contains("send it as a string"));
         assert_eq!(bad.job.payload.args, r#"[{"duration":"long"}]"#);
     }
 
@@ -128,5 +132,11 @@ mod tests {
         assert!(planned.refused.unwrap().contains("priority"));
         assert_eq!(planned.job.class.job_type, "email.send");
         assert!(planned_of("no json").refused.is_some());
+        let large = planned_of(r#"{"type":"email.send","args":[1e400]}"#);
+        assert!(large.refused.unwrap().contains("line 1, column 30: number is too large"));
+        assert_eq!(
+            (large.job.class.job_type.as_str(), large.job.payload.args.as_str()),
+            ("email.send", "[]")
+        );
     }
 }

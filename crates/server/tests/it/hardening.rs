@@ -37,6 +37,47 @@ async fn malformed_json_is_told_with_line_and_column() {
     }
 }
 
+/// They were stored, and then no client could read a page that held them.
+#[tokio::test]
+async fn json_that_strict_readers_refuse_is_refused_with_its_place() {
+    let api = Api::start();
+    for (value, at) in [(r#""\ud800""#, 1), ("1e400", 0)] {
+        for (path, before, after) in [
+            ("/ojs/v1/jobs", r#"{"type":"t","args":["#, "]}"),
+            ("/ojs/v1/jobs", r#"{"type":"t","args":[],"meta":{"m":"#, "}}"),
+            ("/ojs/v1/jobs", r#"{"type":"t","args":[],"other":"#, "}"),
+            ("/ojs/v1/jobs/batch", r#"{"jobs":[{"type":"t","args":["#, "]}]}"),
+            ("/executions", r#"{"action_ref":"core.echo","parameters":{"message":"#, "}}"),
+            ("/ojs/v1/workers/ack", r#"{"job_id":"x","result":"#, "}"),
+            ("/ojs/v1/workers/nack", r#"{"job_id":"x","error":{"message":"#, "}}"),
+        ] {
+            let body = format!("{before}{value}{after}");
+            let error = api.raw(path, body).await.refused(400, "invalid_payload");
+            let message = error["message"].as_str().expect("text");
+            let place = format!("line 1, column {}:", before.len() + 1 + at);
+            assert!(message.contains(&place), "{path}: {message}, not at {place}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_that_would_become_another_number_is_refused() {
+    let api = Api::start();
+    for number in ["123456789012345678901", "0.12345678901234567891"] {
+        let given =
+            format!(r#"{{"action_ref":"core.echo","parameters":{{"message":"m","n":{number}}}}}"#);
+        let error = api.raw("/executions", given).await.refused(422, "validation_error");
+        let message = error["message"].as_str().expect("text").to_owned();
+        assert!(message.contains(number) && message.contains("send it as a string"), "{message}");
+        let job = format!(r#"{{"type":"core.echo","args":[{{"message":"m","n":{number}}}]}}"#);
+        api.raw("/ojs/v1/jobs", job).await.refused(422, "validation_error");
+        // Plain jobs are passed on as they are.
+        let plain = format!(r#"{{"type":"t","args":[{number}]}}"#);
+        let reply = api.raw("/ojs/v1/jobs", plain).await;
+        assert!(reply.status == 201 && reply.text.contains(number), "{}", reply.text);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let api = Api::start();

@@ -75,13 +75,20 @@ impl Request {
     /// # Errors
     /// Returns what is wrong with it.
     pub fn read(body: &[u8]) -> Result<Self, Fault> {
-        let body: Value = json::read(body)?;
-        let Value::Object(fields) = body else {
+        let read: Value = json::read(body)?;
+        let Value::Object(fields) = read else {
             return Err(Fault::payload("request body must be a JSON object"));
         };
         if let Some(name) = fields.keys().find(|name| !KNOWN.contains(&name.as_str())) {
             let known = KNOWN.join(", ");
             return Err(Fault::field(name, format!("is not known; known fields are {known}")));
+        }
+        let text_of_body = json::text(body)?;
+        // Cheaper than looking for the field first: few have such numbers.
+        if json::changed_number(text_of_body).is_some()
+            && let Some(parameters) = json::field(text_of_body, "parameters")
+        {
+            json::keeps_numbers("parameters", parameters.get())?;
         }
         let queue = text(&fields, "queue")?.unwrap_or("default");
         names::queue(queue)?;
@@ -162,7 +169,7 @@ fn two_digits(span: Span) -> Span {
 
 fn delay(value: &Value) -> Result<When, Fault> {
     const EXPECTED: &str = "seconds such as `90`, a duration such as `5m`, or a time such as \
-                            `2026-11-21T12:00:00Z`";
+                            `2026-11-21T12:00:00Z`, at the latest 9999-12-30T22:00:00Z";
     let at = value.as_str().and_then(When::parse);
     at.or_else(|| duration::value(value).map(When::In)).ok_or_else(|| {
         Fault::field("delay", format!("must be {}", duration::problem(value, EXPECTED)))

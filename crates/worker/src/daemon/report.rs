@@ -126,15 +126,14 @@ fn result(action: &Action, ending: &AttemptEnd, mask: &Mask) -> Vec<u8> {
     let stdout = &ending.output.stdout;
     let mut result = action.result(&stdout.bytes);
     if !stdout.is_whole()
-        && let Some(result) = result.as_object_mut()
+        && let Some(fields) = result.strip_suffix('}')
     {
         let missing = stdout.total.saturating_sub(u64::try_from(stdout.bytes.len()).unwrap_or(0));
-        result.insert("output_missing_bytes".to_owned(), json!(missing));
-        if stdout.cut {
-            result.insert("output_cut".to_owned(), json!(true));
-        }
+        let comma = if fields.trim_end().ends_with('{') { "" } else { "," };
+        let cut = if stdout.cut { r#","output_cut":true"# } else { "" };
+        result = format!(r#"{fields}{comma}"output_missing_bytes":{missing}{cut}}}"#);
     }
-    let bytes = serde_json::to_vec(&result).unwrap_or_else(|_never| b"null".to_vec());
+    let bytes = result.into_bytes();
     if bytes.len() <= RESULT_BYTES_MAX { bytes } else { head_only(&mask.json(bytes)) }
 }
 

@@ -275,6 +275,30 @@ fn an_action_gets_its_secrets_and_nobody_sees_them() {
     assert!(log.contains("key *** given"), "{log}");
 }
 
+/// Both were changed: numbers lost digits, and success became a failure that is never tried again.
+#[test]
+fn what_an_action_prints_as_json_is_its_result_as_it_was_printed() {
+    let site = Site::new();
+    let printed = r#"{"n":123456789012345678901,"d":0.12345678901234567891}"#;
+    let json = "output_format: json\nsecrets: {API_KEY: }\n";
+    site.secret("API_KEY", "sesame-42", 0o400);
+    site.action("digits", json, &format!("echo '{printed}'"));
+    let (open, close) = ("[".repeat(100), "]".repeat(100));
+    site.action("deep", json, &format!("echo '{open}{close}'"));
+    let worker = site.worker();
+    site.hang_up(&worker);
+
+    let id = site.accepted("site.digits", &json!({}));
+    site.scene.await_status(&id, "completed", within(LEASE));
+    let shown = site.scene.api().get(&format!("/api/v1/executions/{id}")).text;
+    assert!(shown.contains(printed), "{shown}");
+
+    let result = site.result("site.deep", &json!({}));
+    assert_eq!(result["stdout"], format!("{open}{close}"));
+    let problem = result["output_error"].as_str().expect("a reason");
+    assert!(problem.contains("nested more than 64 levels"), "{problem}");
+}
+
 /// A SIGHUP to `dev` once ended it, and left its worker behind.
 #[test]
 fn dev_reads_packs_again_when_it_is_hung_up() {

@@ -2,6 +2,7 @@
 
 use outlast_cli_core::exit::Failure;
 use outlast_cli_core::output::at;
+use outlast_wire::json::{Changed, changed_number};
 use serde_json::{Map, Value};
 
 /// How they are written.
@@ -34,6 +35,9 @@ fn one(given: &str) -> Result<(String, Value), Failure> {
                 let message = format!("parameter `{name}` is not JSON: {error}");
                 Failure::usage(message).with_hint(HINT)
             })?;
+            if let Some(changed) = changed_number(text) {
+                return Err(loses_digits(name, &changed));
+            }
             (name, value)
         }
     };
@@ -41,6 +45,12 @@ fn one(given: &str) -> Result<(String, Value), Failure> {
         return Err(Failure::usage(format!("parameter `{given}` has no name")).with_hint(HINT));
     }
     Ok((name.to_owned(), value))
+}
+
+/// Numbers are sent as they are read, so one that would change is not sent.
+fn loses_digits(name: &str, Changed { given, becomes }: &Changed) -> Failure {
+    let message = format!("parameter `{name}` holds {given}, which would become {becomes}");
+    Failure::usage(message).with_hint(format!("write {name}=VALUE to send it as text"))
 }
 
 /// Turns text into what the schema wants in its place, where it can be read as that. Whether
@@ -61,7 +71,8 @@ pub(super) fn fit(parameters: &mut Value, schema: &Value) -> bool {
             "object" => read.is_object(),
             _ => false,
         };
-        if fits {
+        // The server says what is wrong with a text in its place.
+        if fits && changed_number(text).is_none() {
             *value = read;
             turned = true;
         }

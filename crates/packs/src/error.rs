@@ -43,6 +43,13 @@ impl PackError {
         self.position.line
     }
 
+    /// Whether it may be right later without an edit: a folder of another host that is not mounted
+    /// yet, for example. What this user must not read is not.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.source.as_ref().is_none_or(|error| error.kind() != io::ErrorKind::PermissionDenied)
+    }
+
     /// What is wrong, without the place.
     pub(crate) fn problem(&self) -> &str {
         &self.problem

@@ -23,6 +23,7 @@ mod note;
 mod output;
 mod pack;
 mod parameters;
+pub mod plain_file;
 mod render;
 mod set;
 mod source;

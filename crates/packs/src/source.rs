@@ -1,7 +1,8 @@
 //! Where a pack's files come from: the binary itself or a folder.
 //!
 //! The rest of the crate reads both the same way. Paths inside a pack are relative, with
-//! forward slashes. A path never leads out of its pack, neither by `..` nor by a link.
+//! forward slashes. A script's path never leads out of its pack, neither by `..` nor by a link.
+//! Definitions are read through links: who may put one into a pack may as well write a definition.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,6 +13,7 @@ use include_dir::Dir;
 use crate::action::is_name;
 use crate::error::PackError;
 use crate::limits::{DEFINITION_BYTES_MAX, DIGEST_FILE_BYTES_MAX};
+use crate::plain_file;
 
 /// The files of one pack.
 #[derive(Debug, Clone)]
@@ -156,7 +158,7 @@ fn inside(path: &str) -> Option<PathBuf> {
 
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = fs::File::open(path)?.take(DEFINITION_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let read = plain_file::open(path)?.take(DEFINITION_BYTES_MAX + 1).read_to_string(&mut text)?;
     if read as u64 > DEFINITION_BYTES_MAX {
         let problem = format!("longer than {DEFINITION_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
@@ -177,7 +179,9 @@ fn content(path: &Path) -> io::Result<Option<Vec<u8>>> {
     if found.len() > DIGEST_FILE_BYTES_MAX {
         return Ok(Some(found.len().to_be_bytes().to_vec()));
     }
-    fs::read(path).map(Some)
+    let mut bytes = Vec::new();
+    plain_file::open(path)?.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
 }
 
 fn list(folder: &Path) -> io::Result<Vec<String>> {

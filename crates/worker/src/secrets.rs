@@ -12,7 +12,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use outlast_packs::{Action, SecretAs, SecretSpec};
+use outlast_packs::{Action, SecretAs, SecretSpec, plain_file};
+use rustix::fs::StatVfsMountFlags;
 
 /// Longest secret: more than any key or certificate chain, and it fits into an environment.
 const SECRET_BYTES_MAX: u64 = 64 * 1024;
@@ -153,12 +154,16 @@ fn read_checked(folder: &Path, path: &Path) -> Result<Vec<u8>, Problem> {
         return Err(Problem::Unfit("leads out of the folder of secrets".to_owned()));
     }
     // What is looked at is what is read, whatever happens to the name meanwhile.
-    let file = File::open(&real)?;
+    let file = match plain_file::open(&real) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(Problem::Unfit("is no plain file".to_owned()));
+        }
+        opened => opened?,
+    };
     let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(Problem::Unfit("is no plain file".to_owned()));
+    if !is_of_docker(&file, &real) {
+        check_owner(&found)?;
     }
-    check_owner(&found)?;
     check_mode(&file, &real, found.permissions().mode())?;
     let mut value = Vec::new();
     file.take(SECRET_BYTES_MAX + 1).read_to_end(&mut value)?;
@@ -166,6 +171,16 @@ fn read_checked(folder: &Path, path: &Path) -> Result<Vec<u8>, Problem> {
         return Err(Problem::Unfit(format!("is longer than {SECRET_BYTES_MAX} bytes")));
     }
     Ok(value)
+}
+
+/// Docker Compose binds a file of the host into the container, with the owner that it has there. It
+/// cannot be changed in the container.
+fn is_of_docker(file: &File, path: &Path) -> bool {
+    let is_fixed = || {
+        let found = rustix::fs::fstatvfs(file);
+        found.is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+    };
+    path.starts_with(OF_DOCKER) && is_fixed()
 }
 
 /// A file that another user owns can be changed by that user.

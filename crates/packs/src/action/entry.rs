@@ -1,13 +1,17 @@
 //! The script behind an action: where it is, and which shell it asks for.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::PackError;
+use crate::plain_file;
 use crate::source::{Found, Source};
 use crate::yaml::{Document, line};
 use serde_saphyr::Spanned;
+
+/// Some editors put it before UTF-8 text. The kernel finds no `#!` behind it, and a shell takes it
+/// for a part of the first command's name.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An action's script.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +78,16 @@ impl Entry {
                     let place = ScriptSource::Embedded { pack: pack.to_owned(), file };
                     return Ok(Self { shell: shell(file.contents()), place });
                 }
-                Found::Path(script) => return Self::on_disk(source, script),
+                Found::Path(script) => {
+                    let first = first_line(&script).map_err(|error| {
+                        PackError::io(script.display().to_string(), "read entry point", error)
+                    })?;
+                    if first.starts_with(BYTE_ORDER_MARK) {
+                        let problem = format!("entry_point `{name}` begins with a byte order mark");
+                        return Err(fault(problem, "save it as UTF-8 without one".to_owned()));
+                    }
+                    return Ok(Self::on_disk(source, script, &first));
+                }
             }
         }
         Err(fault(
@@ -83,15 +96,12 @@ impl Entry {
         ))
     }
 
-    fn on_disk(source: &Source, script: PathBuf) -> Result<Self, PackError> {
-        let first = first_line(&script).map_err(|error| {
-            PackError::io(script.display().to_string(), "read entry point", error)
-        })?;
+    fn on_disk(source: &Source, script: PathBuf, first: &[u8]) -> Self {
         let root = match source {
             Source::Folder { real, .. } => real.clone(),
             Source::Embedded(_) => PathBuf::new(),
         };
-        Ok(Self { shell: shell(&first), place: ScriptSource::Folder { root, script } })
+        Self { shell: shell(first), place: ScriptSource::Folder { root, script } }
     }
 
     pub(crate) fn point(&self) -> EntryPoint {
@@ -133,6 +143,6 @@ fn shell(script: &[u8]) -> &'static str {
 
 fn first_line(script: &Path) -> std::io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    BufReader::new(fs::File::open(script)?.take(256)).read_until(b'\n', &mut line)?;
+    BufReader::new(plain_file::open(script)?.take(256)).read_until(b'\n', &mut line)?;
     Ok(line)
 }

@@ -4,6 +4,7 @@
 use std::os::unix::fs::symlink;
 
 use outlast_packs::PackSet;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::fixture::Demo;
 
@@ -162,6 +163,31 @@ fn a_definition_that_is_no_text_or_far_too_long_is_refused() {
     std::fs::create_dir_all(binary.path().join("demo/actions")).unwrap();
     std::fs::write(binary.path().join("demo/actions/it.yaml"), [0xff, 0xfe, 0x00]).unwrap();
     assert!(binary.fault().contains("UTF-8"), "{}", binary.fault());
+}
+
+/// Opening one would wait for a writer.
+#[test]
+fn pipes_in_a_pack_are_not_waited_for() {
+    let demo = Demo::new().action("", "#!/bin/sh\n");
+    let pipe = |path: &str| {
+        let path = demo.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    };
+    pipe("demo/actions/other.yaml");
+    pipe("demo/notes.txt");
+    pipe("second/pack.yaml");
+    let set = demo.load().unwrap();
+    assert!(set.get("demo.it").is_some());
+    let faults: Vec<String> = set.faults().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 2, "{faults:?}");
+    assert!(faults.iter().all(|fault| fault.contains("it is no plain file")), "{faults:?}");
+}
+
+#[test]
+fn a_script_that_begins_with_a_byte_order_mark_is_refused() {
+    let demo = Demo::new().action("", "\u{feff}#!/bin/sh\n");
+    assert!(demo.fault().contains("`it.sh` begins with a byte order mark"), "{}", demo.fault());
 }
 
 // One entry that could not be read made the whole pack vanish.

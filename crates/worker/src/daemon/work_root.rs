@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_packs::plain_file;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
 use uuid::Uuid;
 
@@ -91,8 +92,8 @@ pub(super) fn remove_abandoned(parent: &Path) {
         if !(is_lock && name.starts_with(PREFIX)) || is_young(&lock_path) {
             continue;
         }
-        // Another user's cannot be opened, a living engine's cannot be locked.
-        let Ok(lock) = File::open(&lock_path) else { continue };
+        // What is no lock of ours is not waited for. Another user's cannot be opened, a living engine's cannot be locked.
+        let Ok(lock) = plain_file::open_itself(&lock_path) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             tracing::info!(lock = %lock_path.display(), "removing files left by a dead engine");
             remove(&lock_path.with_extension(""), &lock_path);
@@ -112,6 +113,8 @@ fn is_young(lock_path: &Path) -> bool {
 mod tests {
     use std::fs::{self, File};
     use std::time::Duration;
+
+    use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
 
     use super::{PREFIX, TOUCH_EVERY, WorkRoot, remove_abandoned, touch};
 
@@ -139,6 +142,23 @@ mod tests {
         next.remove();
         living.remove();
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_lock_is_not_waited_for() {
+        let parent = tempfile::tempdir().unwrap();
+        let dead = abandoned(parent.path());
+        let lock = dead.with_extension("lock");
+        fs::remove_file(&lock).unwrap();
+        mknodat(CWD, &lock, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        // An old one: young locks are left alone.
+        let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
+        let times = Timestamps { last_access: old, last_modification: old };
+        utimensat(CWD, &lock, &times, AtFlags::empty()).unwrap();
+
+        remove_abandoned(parent.path());
+
+        assert!(dead.exists(), "whose it is cannot be known");
     }
 
     // After ten days systemd-tmpfiles removed the lock, and then no worker removed the folder.

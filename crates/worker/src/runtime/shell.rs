@@ -1,8 +1,9 @@
 //! Shell actions: the system's POSIX shell, or bash for a script that says so.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+use outlast_packs::plain_file;
 
 use super::{Interpreter, find_in_path};
 
@@ -22,7 +23,7 @@ pub(super) fn program_for(script: &Path, plain: &Interpreter, path: &str) -> Pat
 }
 
 fn asks_for_bash(script: &Path) -> bool {
-    let Ok(file) = File::open(script) else { return false };
+    let Ok(file) = plain_file::open(script) else { return false };
     let mut line = Vec::new();
     if BufReader::new(file.take(FIRST_LINE_MAX)).read_until(b'\n', &mut line).is_err() {
         return false;

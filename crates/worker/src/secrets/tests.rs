@@ -3,6 +3,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use outlast_packs::PackSet;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tempfile::TempDir;
 
 use super::{ResolvedSecrets, SecretError, Secrets};
@@ -78,6 +79,16 @@ fn a_file_in_memory_may_be_readable_by_all_as_kubernetes_and_docker_leave_it() {
     let mode = fs::Permissions::from_mode(0o644);
     fs::set_permissions(folder.path().join("API_KEY"), mode).unwrap();
     assert!(resolve(folder.path(), "secrets: {API_KEY: }\n").is_ok());
+}
+
+/// Opening it would wait for a writer.
+#[test]
+fn a_pipe_is_no_secret_and_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("API_KEY");
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let error = resolve(folder.path(), "secrets: {API_KEY: }\n").unwrap_err().to_string();
+    assert!(error.contains("is no plain file"), "{error}");
 }
 
 #[test]

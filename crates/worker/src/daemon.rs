@@ -179,6 +179,8 @@ pub async fn run(
         Err(error) => {
             tracing::error!("cannot start the worker: {error}");
             match error {
+                // A service manager tries again what may pass, and leaves what needs an edit.
+                StartError::Packs(error) if error.may_pass() => FAULT,
                 StartError::Settings(_) | StartError::Packs(_) | StartError::OpenFiles(_) => USAGE,
                 StartError::Containment(_)
                 | StartError::WorkRoot { .. }

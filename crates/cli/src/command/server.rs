@@ -75,7 +75,10 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let source = Source { file: args.config.clone(), environment, flags: args.flags(), switches };
     let config = source.read()?;
     environment.warn_of_strangers();
-    let packs = PackSet::load(&config.packs).map_err(|error| Failure::usage(error.to_string()))?;
+    let packs = PackSet::load(&config.packs).map_err(|error| {
+        let exit = if error.may_pass() { Exit::Failed } else { Exit::Usage };
+        Failure::new(exit, error.to_string())
+    })?;
     packs::log(&packs);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use outlast_cli_core::exit::Failure;
+use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::escape_lines;
 
 use super::{Origin, keys};
@@ -51,6 +51,14 @@ pub(crate) enum ConfigError {
         /// What would.
         hint: String,
     },
+    /// A file that a setting names is not there, or holds nothing yet.
+    #[error("{message}")]
+    NotYet {
+        /// Which file, and why it cannot be used.
+        message: String,
+        /// Its right content.
+        hint: String,
+    },
     /// The file cannot be read.
     #[error("configuration file {} cannot be read: {reason}", path.display())]
     Unreadable {
@@ -86,6 +94,7 @@ impl ConfigError {
             }
             Self::Underscores { .. }
             | Self::Together { .. }
+            | Self::NotYet { .. }
             | Self::Unreadable { .. }
             | Self::Malformed { .. } => {}
         }
@@ -118,7 +127,7 @@ impl ConfigError {
                 }
                 None => "see `outlast config show`".to_owned(),
             },
-            Self::Together { hint, .. } => hint.clone(),
+            Self::Together { hint, .. } | Self::NotYet { hint, .. } => hint.clone(),
             Self::Unreadable { .. } => "name a readable YAML file with --config".to_owned(),
             Self::Malformed { .. } => {
                 "the file holds sections (server, worker, …) with `key: value` lines; \
@@ -136,6 +145,11 @@ pub(super) fn excerpt(marked: &str) -> String {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::usage(error.to_string()).with_hint(error.hint())
+        // A service manager tries again what may pass, and leaves what needs an edit.
+        let exit = match &error {
+            ConfigError::NotYet { .. } => Exit::Failed,
+            _ => Exit::Usage,
+        };
+        Self::new(exit, error.to_string()).with_hint(error.hint())
     }
 }

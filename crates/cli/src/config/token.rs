@@ -1,5 +1,6 @@
 //! The token for a server: given directly, or as the file that holds it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use clap::Args;
@@ -47,14 +48,16 @@ pub(crate) fn token(settings: &Settings) -> Result<Option<String>, ConfigError> 
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
-    let wrong = |reason: &str| {
-        ConfigError::together(
-            format!("token file {} {reason}", path.display()),
-            "it must hold one token and nothing else; `outlast token new` creates one",
-        )
-    };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+    let hint = "it must hold one token and nothing else; `outlast token new` creates one";
+    let words = |reason: &str| format!("token file {} {reason}", path.display());
+    let wrong = |reason: &str| ConfigError::together(words(reason), hint);
+    // Another program may be about to write it.
+    let not_yet =
+        |reason: &str| ConfigError::NotYet { message: words(reason), hint: hint.to_owned() };
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let reason = format!("cannot be read: {error}");
+        if error.kind() == ErrorKind::NotFound { not_yet(&reason) } else { wrong(&reason) }
+    })?;
     let token = value::shown_token(&text.into()).map_err(|_expected| wrong("holds no token"))?;
-    token.ok_or_else(|| wrong("is empty"))
+    token.ok_or_else(|| not_yet("is empty"))
 }

@@ -172,7 +172,25 @@ fn a_missing_pack_folder_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let database = database(folder.path());
     let arguments = ["--database", &database, "--packs", "/nonexistent/packs"];
-    refuses_to_start(&arguments, &[1, 2], &["/nonexistent/packs"]);
+    refuses_to_start(&arguments, &[1], &["/nonexistent/packs"]);
+}
+
+/// systemd does not start a unit again that ended with 2, and an agent may be about to write it.
+#[test]
+fn a_worker_whose_files_are_not_there_yet_ends_with_code_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = folder.path().display().to_string();
+    for arguments in [
+        &["worker", "--token-file", "/nonexistent/token"][..],
+        &["worker", "--token-file", "/dev/null"],
+        &["worker", "--packs", "/nonexistent/packs"],
+        &["worker", "--packs", &empty],
+    ] {
+        let finished = run_to_end(arguments, START);
+        assert_eq!(finished.code, Some(1), "{arguments:?}: {}", finished.stderr);
+        let file = arguments.last().unwrap();
+        assert!(finished.stderr.contains(file), "{arguments:?}: {}", finished.stderr);
+    }
 }
 
 #[test]

@@ -35,15 +35,16 @@ pub fn needed_to_stop(grace: Duration) -> Duration {
     grace + KILL_AFTER + RELEASE
 }
 
-/// Says what a shutdown may take, and warns if the host probably does not wait that long.
+/// Says what a shutdown may take, and whether the host usually waits that long. How long it really
+/// waits cannot be seen, so this is no warning.
 pub(super) fn check(variables: &[(String, String)], needed: Duration) {
     let Some(supervisor) = Supervisor::of(variables) else { return };
     let Supervisor { name, stop_timeout, setting } = supervisor;
     if needed > stop_timeout {
-        tracing::warn!(
+        tracing::info!(
             ?needed,
             ?stop_timeout,
-            "a shutdown may take longer than {name} usually waits before it kills: {setting}"
+            "a shutdown may take longer than {name} waits before it kills unless you {setting}"
         );
     } else {
         tracing::info!(

@@ -22,6 +22,11 @@ fn images_run_the_binary_itself_and_not_as_root() {
             user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)),
             "{name}: {user}"
         );
+        // The server makes no connections, and the image of Python has them.
+        let has_authorities =
+            stage.contains("install --yes --no-install-recommends ca-certificates");
+        let needs_them = matches!(*name, "worker-shell" | "worker-node");
+        assert_eq!(has_authorities, needs_them, "{name}");
         let entry: Vec<String> = serde_json::from_str(value("ENTRYPOINT ").unwrap()).unwrap();
         assert_eq!(entry, ["/usr/local/bin/outlast"], "{name}");
         let role: Vec<String> = serde_json::from_str(value("CMD ").unwrap()).unwrap();
@@ -61,6 +66,10 @@ fn what_the_image_is_built_from_is_there_and_not_ignored() {
         assert!(!kept.contains(&secret), "{secret} gets into the build");
     }
     let content = text("Dockerfile").replace("\\\n", " ");
+    let built = Regex::new(r"--profile (\w+) .* target/(\w+)/outlast ").unwrap();
+    let built = built.captures(&content).expect("a build with a profile");
+    assert_eq!((&built[1], &built[2]), ("dist", "dist"));
+    assert!(manifest.contains("[profile.dist]"));
     let made: Vec<&str> =
         content.split_whitespace().filter(|word| word.starts_with("/out/")).collect();
     for copy in content.lines().filter_map(|line| line.strip_prefix("COPY ")) {

@@ -77,6 +77,24 @@ fn units_wait_longer_than_a_stop_takes_and_signal_the_guardian_alone() {
     }
 }
 
+/// Users are made without a home, so a job's programs need one that the unit makes.
+#[test]
+fn the_home_of_each_worker_is_a_folder_that_its_unit_makes() {
+    for unit in UNITS.iter().filter(|unit| unit.contains("worker")) {
+        let content = text(unit);
+        let value = |key: &str| content.lines().find_map(|line| line.strip_prefix(key));
+        let state = value("StateDirectory=").unwrap_or_else(|| panic!("{unit} has none"));
+        let home = match value("Environment=HOME=") {
+            Some(home) => home.replace("%S", "/var/lib"),
+            None => {
+                let made = content.split_once("--home-dir ").expect("a user is made").1;
+                made.split(' ').next().expect("a folder").to_owned()
+            }
+        };
+        assert_eq!(home, format!("/var/lib/{state}"), "{unit}");
+    }
+}
+
 // Jobs are processes of the worker's user: as the server's they could read and delete its store.
 #[test]
 fn workers_have_a_user_and_settings_of_their_own() {

@@ -19,6 +19,9 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
+/// The latest instant that can be given: at every offset it is still in the calendar's last year.
+pub const LATEST: &str = "9999-12-30T22:00:00Z";
+
 /// An instant as a producer gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
@@ -46,5 +49,18 @@ impl When {
             Self::At(at) => at,
             Self::In(span) => now.after(span),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LATEST, Rfc3339, When};
+
+    #[test]
+    fn the_latest_time_is_read_and_none_after_it() {
+        let Some(When::At(latest)) = When::parse(LATEST) else { panic!("{LATEST}") };
+        assert_eq!(Rfc3339(latest).to_string(), LATEST);
+        assert_eq!(When::parse("9999-12-30T22:00:01Z"), None);
+        assert_eq!(When::parse("9999-12-31T23:59:59Z"), None);
     }
 }

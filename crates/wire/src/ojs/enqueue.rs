@@ -29,7 +29,7 @@ use crate::json;
 use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
-use crate::time::When;
+use crate::time::{LATEST, When};
 use crate::unique::{self, UniquePolicy};
 
 /// A job as its producer wants it, checked.
@@ -149,7 +149,9 @@ fn length(field: &str, raw: &RawValue) -> Result<Span, Fault> {
 
 fn when(field: &str, raw: &RawValue) -> Result<When, Fault> {
     text_of(raw).and_then(|text| When::parse(&text)).ok_or_else(|| {
-        let problem = "must be a time such as `2030-01-31T12:00:00Z`, or relative such as `+PT30S`";
+        let problem = format!(
+            "must be a time such as `2030-01-31T12:00:00Z`, at the latest {LATEST}, or relative such as `+PT30S`"
+        );
         Fault::field(field, problem)
     })
 }

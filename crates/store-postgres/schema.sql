@@ -61,6 +61,15 @@ table outlast.attempt_row partition by RANGE (finished)
     pack_digest text
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
+table outlast.batch_slot with (fillfactor=10, autovacuum_vacuum_threshold=1000)
+    server uuid not null
+    slot bigint not null
+    n bigint not null
+    at bigint not null
+    lane bigint not null
+    bounds bigint not null
+    batch_slot_pkey PRIMARY KEY (server, slot)
+
 table outlast.checkpoint
     seq bigint not null
     bytes bytea not null
@@ -208,6 +217,20 @@ table outlast.limit_rule
 table outlast.limit_version
     n bigint not null
 
+view outlast.live_tally
+    class bigint
+    scheduled bigint
+    available bigint
+    pending bigint
+    active bigint
+    completed bigint
+    retryable bigint
+    cancelled bigint
+    discarded bigint
+    started bigint
+    exhausted bigint
+    abandoned bigint
+
 table outlast.log partition by RANGE (at)
     seq bigint not null
     id bigint not null
@@ -263,6 +286,7 @@ table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000
     at bigint not null
     lane bigint
     bounds bigint not null default ((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint
+    slot bigint
     server_batch_pkey PRIMARY KEY (server)
 
 table outlast.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
@@ -295,6 +319,24 @@ view outlast.tally_counted
     started bigint
     exhausted bigint
     abandoned bigint
+
+table outlast.tally_slot with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    server uuid not null
+    slot bigint not null
+    class bigint not null
+    scheduled bigint not null
+    available bigint not null
+    pending bigint not null
+    active bigint not null
+    completed bigint not null
+    retryable bigint not null
+    cancelled bigint not null
+    discarded bigint not null
+    started bigint not null
+    exhausted bigint not null
+    abandoned bigint not null
+    tally_slot_class_fkey FOREIGN KEY (class) REFERENCES class(id)
+    tally_slot_pkey PRIMARY KEY (server, slot, class)
 
 table outlast.transfer
     export uuid not null
@@ -446,15 +488,71 @@ begin
     return true;
 end $function$
 
+CREATE OR REPLACE FUNCTION outlast.begin_slot(server_id uuid, batch bigint, known bigint, slot_id bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+    now constant bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint;
+    mine server_batch;
+    latest bigint;
+begin
+    select * into mine from server_batch b where b.server = server_id for update;
+    select n into latest from batch_slot b where b.server = server_id and b.slot = mine.slot;
+    if greatest(mine.n, latest) >= batch then
+        raise exception 'batch % was applied before', batch using errcode = 'OL004';
+    elsif mine.lane is null then
+        raise exception 'server % has no lane', server_id using errcode = 'OL005';
+    elsif mine.bounds <> known then
+        raise exception 'queues were bounded' using errcode = 'OL001';
+    elsif slot_id <> batch then
+        raise exception 'slot % of server % has ended', slot_id, server_id using errcode = 'OL005';
+    end if;
+    if mine.slot is not null then
+        perform outlast.end_slot(server_id, mine.slot);
+    end if;
+    insert into batch_slot (server, slot, n, at, lane, bounds)
+    values (server_id, batch, batch, now, mine.lane, mine.bounds);
+    update server_batch set n = batch, at = now, slot = batch where server = server_id;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.close_lanes(server_id uuid, since bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+declare
+    other record;
+    ended batch_slot;
+begin
+    for other in
+        select b.server, b.slot from server_batch b
+        where b.lane is not null and b.at < since and b.server <> server_id
+        for update skip locked
+    loop
+        if other.slot is not null then
+            perform 1 from batch_slot b
+            where b.server = other.server and b.slot = other.slot and b.at < since
+            for update skip locked;
+            continue when not found;
+            ended := outlast.end_slot(other.server, other.slot);
+        end if;
+        update server_batch set lane = null, slot = null, n = greatest(n, ended.n),
+            at = greatest(at, ended.at)
+        where server = other.server;
+        ended := null;
+    end loop;
+end $function$
+
 CREATE OR REPLACE FUNCTION outlast.count_tally()
  RETURNS void
  LANGUAGE sql
  SET search_path TO 'outlast', 'pg_temp'
 AS $function$
     delete from tally;
+    delete from tally_slot;
     insert into tally
-        select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active, completed,
-            retryable, cancelled, discarded, started, exhausted, abandoned
+        select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active,
+            completed, retryable, cancelled, discarded, started, exhausted, abandoned
         from outlast.tally_counted;
 $function$
 
@@ -485,6 +583,36 @@ begin
     end if;
     execute format('drop table %I', part);
     return true;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.end_slot(server_id uuid, slot_id bigint)
+ RETURNS batch_slot
+ LANGUAGE plpgsql
+AS $function$
+declare
+    ended batch_slot;
+begin
+    delete from batch_slot b where b.server = server_id and b.slot = slot_id returning * into ended;
+    with gone as (
+        delete from tally_slot s where s.server = server_id and s.slot = slot_id returning *)
+    insert into tally as t (class, server, scheduled, available, pending, active, completed,
+                            retryable, cancelled, discarded, started, exhausted, abandoned)
+    select class, server, scheduled, available, pending, active, completed, retryable, cancelled,
+        discarded, started, exhausted, abandoned
+    from gone order by class
+    on conflict (class, server) do update set
+        scheduled = t.scheduled + excluded.scheduled,
+        available = t.available + excluded.available,
+        pending = t.pending + excluded.pending,
+        active = t.active + excluded.active,
+        completed = t.completed + excluded.completed,
+        retryable = t.retryable + excluded.retryable,
+        cancelled = t.cancelled + excluded.cancelled,
+        discarded = t.discarded + excluded.discarded,
+        started = t.started + excluded.started,
+        exhausted = t.exhausted + excluded.exhausted,
+        abandoned = t.abandoned + excluded.abandoned;
+    return ended;
 end $function$
 
 CREATE OR REPLACE FUNCTION outlast.enqueue(type text, args jsonb DEFAULT '[]'::jsonb, queue text DEFAULT NULL::text, priority integer DEFAULT NULL::integer, scheduled_at timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, timeout interval DEFAULT NULL::interval, visibility_timeout interval DEFAULT NULL::interval, retry jsonb DEFAULT NULL::jsonb, overlap text DEFAULT NULL::text, meta jsonb DEFAULT NULL::jsonb, tags text[] DEFAULT NULL::text[], id uuid DEFAULT NULL::uuid, tenant text DEFAULT NULL::text, wake boolean DEFAULT true, keys jsonb DEFAULT NULL::jsonb, requires text DEFAULT NULL::text, prefers text DEFAULT NULL::text)
@@ -691,6 +819,20 @@ begin
     return null;
 end $function$
 
+CREATE OR REPLACE FUNCTION outlast.latest_batch(server_id uuid)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+declare
+    mine server_batch;
+    latest bigint;
+begin
+    select * into mine from server_batch b where b.server = server_id for update;
+    select n into latest from batch_slot b
+    where b.server = server_id and b.slot = mine.slot for update;
+    return greatest(mine.n, latest);
+end $function$
+
 CREATE OR REPLACE FUNCTION outlast.longest()
  RETURNS bigint
  LANGUAGE sql
@@ -707,39 +849,16 @@ AS $function$
         from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
 $function$
 
-CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint)
+CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint, known bigint, slot_id bigint)
  RETURNS bigint
  LANGUAGE plpgsql
 AS $function$
 begin
-    update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-    where server = server_id and n < batch and lane is not null;
-    if not found then
-        if exists (select 1 from server_batch b where b.server = server_id and b.n >= batch) then
-            raise exception 'batch % was applied before', batch using errcode = 'OL004';
-        end if;
-        raise exception 'server % has no lane', server_id using errcode = 'OL005';
-    end if;
-    return (extract(epoch from clock_timestamp()) * 1000)::bigint;
-end $function$
-
-CREATE OR REPLACE FUNCTION outlast.open_batch(server_id uuid, batch bigint, known bigint)
- RETURNS bigint
- LANGUAGE plpgsql
-AS $function$
-begin
-    update server_batch set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-    where server = server_id and n < batch and lane is not null
+    update batch_slot set n = batch, at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+    where server = server_id and slot = slot_id and n < batch
         and (known is null or bounds = known);
     if not found then
-        if exists (select 1 from server_batch b where b.server = server_id and b.n >= batch) then
-            raise exception 'batch % was applied before', batch using errcode = 'OL004';
-        end if;
-        if exists (select 1 from server_batch b where b.server = server_id and b.lane is not null)
-        then
-            raise exception 'queues were bounded' using errcode = 'OL001';
-        end if;
-        raise exception 'server % has no lane', server_id using errcode = 'OL005';
+        perform outlast.begin_slot(server_id, batch, known, slot_id);
     end if;
     return (extract(epoch from clock_timestamp()) * 1000)::bigint;
 end $function$
@@ -941,10 +1060,7 @@ declare
     given bigint;
 begin
     perform pg_advisory_xact_lock_shared(119200062993523);
-    update server_batch set lane = null where server in (
-        select b.server from server_batch b
-        where b.lane is not null and b.at < now - 60000 and b.server <> server_id
-        for update skip locked);
+    perform outlast.close_lanes(server_id, now - 60000);
     insert into server_batch (server, n, at) values (server_id, -1, now) on conflict do nothing;
     perform 1 from server_batch b where b.server = server_id and b.lane is null for update;
     if found then

@@ -373,7 +373,7 @@ pub(crate) async fn generation(client: &Client) -> Result<u64, OpenError> {
 /// PostgreSQL's clock is set back, so one that starts later must not begin before it.
 pub(crate) async fn latest_time(client: &Client) -> Result<Timestamp, OpenError> {
     let sql = "select greatest((select max(at) from outlast.event_batch),
-        (select max(at) from outlast.server_batch),
+        (select max(at) from outlast.server_batch), (select max(at) from outlast.batch_slot),
         (select max(last_heartbeat_ms) from public.worker where liveness < 2))";
     let latest: Option<i64> = client.query_one(sql, &[]).await?.try_get(0)?;
     Ok(Timestamp(latest.unwrap_or(i64::MIN)))

@@ -45,6 +45,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0009_queue_placement",
         text: include_str!("../migrations/0009_queue_placement.sql"),
     },
+    Migration { name: "0010_slots", text: include_str!("../migrations/0010_slots.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -25,13 +25,14 @@
 //! - [`outcome`]: what became of a batch whose commit was not confirmed
 //! - [`patience`]: how long locks and statements are waited for
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
+//! - [`slots`]: how rows that every batch changes stay cheap
 //! - [`classes`]: what is known of classes without asking
 //!
 //! Locks are taken in one order (workers by id, then jobs by number; claims and sweeps pass
 //! over what is locked), so that servers do not wait for each other in a ring. A batch that
 //! collides all the same is rolled back and tried again whole. No batch takes effect twice,
 //! also not one that PostgreSQL carries out long after it was given up: the row in
-//! `server_batch` that each one changes first refuses it.
+//! `batch_slot` that each one changes first refuses it.
 
 mod arrival;
 mod attempt_cache;
@@ -55,6 +56,7 @@ mod patience;
 mod prefetch;
 mod prune;
 mod retire;
+mod slots;
 mod sweep;
 mod tally;
 mod time;
@@ -96,6 +98,7 @@ use outcome::{Unresolved, the_only};
 use patience::Patience;
 pub(crate) use patience::STATEMENT_LIMIT;
 use prefetch::Take;
+use slots::Slots;
 pub(crate) use time::Time;
 use workers::PlainOnes;
 use write_set::WriteSet;
@@ -140,6 +143,7 @@ struct Cache {
     /// What shares of queues have had, as far as this server gave it out.
     shares: Shares,
     attempt_cache: AttemptCache,
+    slots: Slots,
 }
 
 /// How a try of a batch ended otherwise than well.
@@ -246,6 +250,7 @@ impl Writer {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
                     if conflict == Conflict::Lane {
                         self.marked.remove(&batch.id.server);
+                        self.cache.slots.forget(batch.id.server);
                     }
                     tracing::debug!(error = words, "batch collided, trying again");
                     last = words;
@@ -281,7 +286,7 @@ impl Writer {
                     drop(connection);
                     sent.push(*done);
                     if self.took_effect(batch.id, &words).await? {
-                        return Ok(self.committed(the_only(sent, words)?));
+                        return Ok(self.committed(batch.id, the_only(sent, words)?));
                     }
                     last = words;
                 }
@@ -405,6 +410,7 @@ impl Writer {
         let brief = self.patience.brief(batch);
         self.cache.shares.begin_batch();
         self.cache.lane_cache.begin_batch();
+        let slot = self.cache.slots.of(batch.id);
         let mut tx = Tx {
             connection,
             locks: Locks { come_first: locked, brief, patience: &mut self.patience },
@@ -414,6 +420,7 @@ impl Writer {
             clock: StoreClock { own: self.clock.as_deref(), time: &self.time },
             batch: BatchState::begin(batch, self.time.latest(), self.cursors),
             server: batch.id.server,
+            slot,
             write_set: WriteSet::default(),
             opening: Opening::default(),
             seen: Seen::default(),
@@ -425,11 +432,12 @@ impl Writer {
         let done = Done { applied, effects };
         let done = tx.commit(batch.id, done, &mut self.unconfirmed).await?;
         self.known_bounds = tx.bounds.known;
-        Ok(self.committed(done))
+        Ok(self.committed(batch.id, done))
     }
 
     /// Remembers what a batch did that has taken effect.
-    fn committed(&mut self, Done { applied, effects }: Done) -> Applied {
+    fn committed(&mut self, id: BatchId, Done { applied, effects }: Done) -> Applied {
+        self.cache.slots.applied(id);
         self.cursors = effects.cursors;
         effects.committed(&mut self.cache.lane_cache, &mut self.cache.shares);
         applied
@@ -469,6 +477,8 @@ struct Tx<'a> {
     batch: BatchState,
     /// The server whose batch it is.
     server: Uuid,
+    /// Its slot.
+    slot: i64,
     /// What has yet to be written.
     write_set: WriteSet,
     opening: Opening,

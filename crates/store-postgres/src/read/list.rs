@@ -190,7 +190,7 @@ pub(crate) async fn dead_letters(
     let seqs: Vec<i64> = found.iter().map(|(seq, ..)| *seq).collect();
     let mut jobs = by_seqs(reader, &seqs).await?;
     let total = reader
-        .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from tally", &[])
+        .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from live_tally", &[])
         .await?;
     let total = total.map_or(Ok(0), |row| row::count(&row, 0))?;
     list::dead_letters(found, (total, page.limit), |seq| Ok(jobs.remove(&seq)))

@@ -49,14 +49,14 @@ pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable
     Ok(classes)
 }
 
-/// The rows of all servers, which are put together here: groups would take longer than all else.
+/// The rows of all servers and slots, which are put together here: groups would take longer than all else.
 macro_rules! tally {
     ($where:literal) => {
         concat!(
             "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
                 t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
                 t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
-             from class c left join tally t on t.class = c.id ",
+             from class c left join live_tally t on t.class = c.id ",
             $where,
             " order by c.id"
         )
@@ -96,7 +96,7 @@ pub(crate) async fn sums(reader: &Reader) -> Result<Counts, StoreError> {
             sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
             sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
             sum(exhausted)::bigint, sum(abandoned)::bigint
-        from tally";
+        from live_tally";
     let sums = reader.one(sql, &[]).await?;
     sums.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
 }

@@ -3,7 +3,7 @@
 //! Each statement costs a message each way, an answer that wakes us, and work of PostgreSQL's that
 //! has nothing to do with rows. Most enqueues do nothing but store claimable jobs. Such a batch is
 //! one statement without `begin` and `commit`: it numbers the batch first, as every batch does, and
-//! all else depends on that row.
+//! all else depends on that row. The first batch of a slot is opened by itself.
 //!
 //! That statement does not tell the time: its answer comes after the commit, and says what time it
 //! was before. So at least once a second a batch is opened by itself and asks.
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
-use crate::row;
+use crate::row::{self, int};
 use crate::writer::limit::KEEP_HELD;
 use crate::writer::prefetch::Take;
 use crate::writer::tally::Ending;
@@ -61,12 +61,14 @@ impl Tx<'_> {
         let ending = Ending {
             id,
             at: self.batch.context.now,
+            slot: self.slot,
             changes: self.batch.outbox.tally.take(),
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
         };
+        self.cache.slots.counts(ending.changes.len());
         let mut writes = self.write_set.take();
         writes.extend(self.gate_changes(id.server));
-        if self.is_unopened()
+        if self.is_unopened(id)
             && only_store_claimable(&writes)
             && let Some(known) = self.bounds.known.as_ref()
             && let Some(values) = ending.of_claimable(known.number)
@@ -94,8 +96,9 @@ impl Tx<'_> {
     }
 
     /// Whether nothing was sent yet, and the opening does no more than to number the batch.
-    fn is_unopened(&self) -> bool {
+    fn is_unopened(&self, id: BatchId) -> bool {
         let opening = self.opening.statements.iter().map(|(take, _)| take);
-        !self.locks.come_first && opening.eq([&Take::Nothing, &Take::Time])
+        let begins_slot = self.slot == int(id.n);
+        !self.locks.come_first && !begins_slot && opening.eq([&Take::Nothing, &Take::Time])
     }
 }

@@ -8,9 +8,9 @@
 //!
 //! Which queues are bounded is remembered, so that a batch for other queues asks nothing. A queue
 //! that gets its first bound is not known to other servers. So the batch that sets it changes a
-//! number in the rows of all servers in `server_batch`: it waits for their batches under way, and
+//! number in the rows of all servers, and of their slots: it waits for their batches under way, and
 //! the next one of each finds the number changed, is rolled back and asks again. The check costs
-//! nothing, as every batch writes that row anyway.
+//! nothing, as every batch writes the row of its slot anyway.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -35,11 +35,19 @@ const BOUNDED: &str = "select b.bounds,
           where q.settings::jsonb -> 'max_depth' is not null)
      from server_batch b where b.server = $1";
 
-/// Waits for the batches that other servers have under way, and holds up their next.
+/// Keeps other servers from beginning slots.
 pub(super) const LOCK_SERVERS: &str = "select 1 from server_batch order by server for update";
 
+/// Waits for the batches that other servers have under way, and holds up their next.
+pub(super) const LOCK_SLOTS: &str = "select 1 from server_batch b
+     join batch_slot s on s.server = any(array[b.server]) and s.slot = any(array[b.slot])
+     order by b.server for update of s";
+
 /// Lets no server believe any longer what it remembers.
-const CHANGED: &str = "update server_batch set bounds = bounds + 1";
+const CHANGED: &str = "with servers as (
+         update server_batch set bounds = bounds + 1 returning server, slot, bounds)
+     update batch_slot s set bounds = b.bounds from servers b
+     where s.server = any(array[b.server]) and s.slot = any(array[b.slot])";
 
 /// In one order, so that servers do not wait for each other in a ring.
 const LOCK: &str = "select q.name, q.settings from queue q where q.name = any($1::text[])
@@ -47,7 +55,7 @@ const LOCK: &str = "select q.name, q.settings from queue q where q.name = any($1
 
 const COUNT: &str = "select c.queue,
          sum(t.scheduled + t.available + t.pending + t.retryable)::bigint
-     from class c join tally t on t.class = any(array[c.id])
+     from class c join live_tally t on t.class = any(array[c.id])
      where c.queue = any($1::text[]) group by c.queue";
 
 const KNOWN: &str = "select id from job_row where id = any($1::uuid[])";

@@ -43,7 +43,8 @@ pub(super) const KEEP_HELD: &str = "insert into gate_held as h (gate, server, n)
 const HELD_LEFT: &str = "with old as materialized (
          select h.ctid as place from gate_held h
          where h.server <> $1 and not exists (
-             select 1 from server_batch b where b.server = any(array[h.server]) and b.at >= $2)
+             select 1 from server_batch b
+             where b.server = any(array[h.server]) and (b.lane is not null or b.at >= $2))
          order by h.gate, h.server limit $3 for update skip locked)
      delete from gate_held where ctid = any(array(select place from old)) returning gate, n";
 

@@ -18,9 +18,7 @@ use crate::writer::commit::Done;
 use crate::writer::{SHORT_LIMIT, Writer};
 
 /// Takes a batch's number unless it is taken; returns whether it was.
-const FENCE_OFF: &str = "with taken as (
-        update server_batch set n = $2 where server = $1 and n < $2)
-    select exists (select 1 from server_batch where server = $1 and n >= $2)";
+const FENCE_OFF: &str = "select outlast.fence_off($1, $2)";
 
 /// The latest batch, if its outcome is unknown.
 #[derive(Debug)]
@@ -73,23 +71,20 @@ impl Writer {
         }
     }
 
-    /// The batch locks its server's row until it commits or rolls back, so the row's lock means
+    /// The batch locks its server's slot until it commits or rolls back, so the slot's lock means
     /// that it is decided. A batch that begins later is refused if another try was faster.
     async fn look_up(&mut self, id: BatchId) -> Result<bool, StoreError> {
         let mut connection = self.connect().await?;
         let looked = connection
             .run(&[
                 Statement::plain("begin"),
-                Statement::new(
-                    "select n from server_batch where server = $1 for update",
-                    values![id.server],
-                ),
+                Statement::new("select outlast.latest_batch($1)", values![id.server]),
                 Statement::plain("commit"),
             ])
             .await?;
         self.connection = Some(connection);
         let Some(row) = looked.get(1).and_then(|rows| rows.first()) else { return Ok(false) };
-        Ok(row::get::<i64>(row, 0)? >= int(id.n))
+        Ok(row::get::<Option<i64>>(row, 0)?.is_some_and(|latest| latest >= int(id.n)))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::{self, get, int};
 use crate::writer::Tx;
-use crate::writer::depth::{LOCK_SERVERS, asking, bounds_queues};
+use crate::writer::depth::{LOCK_SERVERS, LOCK_SLOTS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
@@ -183,7 +183,7 @@ impl Tx<'_> {
     }
 
     fn opening_of(&self, id: BatchId, need: &Prefetch) -> Vec<(Take, Statement)> {
-        let mark = "select outlast.open_batch($1, $2, $3)";
+        let mark = "select outlast.open_batch($1, $2, $3, $4)";
         // Only a batch that stores jobs must know which queues are bounded.
         let known = self.bounds.known.as_ref().filter(|_| !need.new.is_empty());
         let known = known.map(|known| known.number);
@@ -195,8 +195,10 @@ impl Tx<'_> {
         }
         if need.others == Others::Wait {
             statements.push((Take::Nothing, Statement::plain(LOCK_SERVERS)));
+            statements.push((Take::Nothing, Statement::plain(LOCK_SLOTS)));
         }
-        statements.push((Take::Time, Statement::new(mark, values![id.server, int(id.n), known])));
+        let opened = values![id.server, int(id.n), known, self.slot];
+        statements.push((Take::Time, Statement::new(mark, opened)));
         if let Some(brief) = self.locks.brief {
             statements.push((Take::Nothing, limiting(brief)));
         }

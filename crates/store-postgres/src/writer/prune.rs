@@ -88,9 +88,9 @@ impl Tx<'_> {
         }
         let tallies = self.take_tallies_over(limit).await?;
         let gates = self.prune_gates(limit).await?;
-        // Each server that writes changes its own row all the time.
+        // A server that has not written for an hour has no lane any more.
         let gone = before.min(self.batch.context.now.0 - DAY_MS);
-        self.write("delete from server_batch where at < $1", values![gone]);
+        self.write("delete from server_batch where lane is null and at < $1", values![gone]);
         let workers = self
             .query(
                 "delete from worker where id = any(array(

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::row::get;
 use crate::writer::Tx;
 
-/// The sum of all counts of a row of `tally`.
+/// The sum of all counts of a row.
 macro_rules! jobs {
     () => {
         "t.scheduled + t.available + t.pending + t.active + t.completed + t.retryable
@@ -28,10 +28,10 @@ const LOOK_AT_CLASSES: &str = concat!(
     "select c.id, c.isolated, w.id,
          coalesce((select sum(",
     jobs!(),
-    ") from tally t where t.class = c.id), 0)::bigint
+    ") from live_tally t where t.class = c.id), 0)::bigint
          + coalesce((select sum(",
     jobs!(),
-    ") from tally t where t.class = w.id), 0)::bigint,
+    ") from live_tally t where t.class = w.id), 0)::bigint,
          (select max(id) from class)
      from (select id, queue, job_type, route, tenant, isolated, keyed from class
            where id > $1 order by id limit $2) c
@@ -53,11 +53,21 @@ const LOCK_TALLIES: &str = concat!(
          select t.class, ",
     jobs!(),
     " as jobs from tally t where t.class = any($1::bigint[])
-         order by t.class, t.server for update skip locked)
+         order by t.class, t.server for update skip locked),
+     held_of_slots as materialized (
+         select t.class, ",
+    jobs!(),
+    " as jobs
+         from server_batch b
+         join tally_slot t on t.server = any(array[b.server]) and t.slot = any(array[b.slot])
+             and t.class = any($1::bigint[])
+         order by b.server, t.class for update of t skip locked),
+     all_held as materialized (
+         select class, jobs from held union all select class, jobs from held_of_slots)
      select c.id from unnest($1::bigint[]) c(id)
-     where (select count(*) from held h where h.class = c.id)
-             = (select count(*) from tally t where t.class = c.id)
-         and coalesce((select sum(h.jobs) from held h where h.class = c.id), 0) = 0
+     where (select count(*) from all_held h where h.class = c.id)
+             = (select count(*) from live_tally t where t.class = c.id)
+         and coalesce((select sum(h.jobs) from all_held h where h.class = c.id), 0) = 0
          and not exists (select 1 from ready r where r.class = c.id)"
 );
 
@@ -86,6 +96,9 @@ impl Tx<'_> {
         let gone = self.lock_empty(&found).await?;
         for sql in [
             "delete from tally where class = any($1::bigint[])",
+            "delete from tally_slot t using server_batch b
+             where t.server = any(array[b.server]) and t.slot = any(array[b.slot])
+                 and t.class = any($1::bigint[])",
             "delete from class_block where class = any($1::bigint[])",
             "delete from class where id = any($1::bigint[])",
         ] {

@@ -1,7 +1,7 @@
 //! The live counts that a batch changes, and the events that it logs: one statement for both.
 //!
-//! A server writes rows of its own and no other's, in the order of classes. What servers that
-//! are gone have left is taken over now and then.
+//! A server writes rows of its own and no other's, in the order of classes, and other ones in each
+//! of its slots. What servers that are gone have left is taken over now and then.
 
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
@@ -18,11 +18,11 @@ use crate::writer::Tx;
 macro_rules! upsert {
     ($rows:literal) => {
         concat!(
-            "insert into tally as t (class, server, scheduled, available, pending, active,
+            "insert into tally_slot as t (class, server, slot, scheduled, available, pending, active,
                              completed, retryable, cancelled, discarded, started,
                              exhausted, abandoned) ",
             $rows,
-            " on conflict (class, server) do update set
+            " on conflict (server, slot, class) do update set
                  scheduled = t.scheduled + excluded.scheduled,
                  available = t.available + excluded.available,
                  pending = t.pending + excluded.pending,
@@ -41,7 +41,7 @@ macro_rules! upsert {
 /// Of one class: most batches touch no other.
 macro_rules! keep_one {
     () => {
-        upsert!("values ($2, $1, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)")
+        upsert!("values ($3, $1, $2, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")
     };
 }
 
@@ -49,11 +49,11 @@ macro_rules! keep_one {
 macro_rules! keep {
     () => {
         upsert!(
-            "select k.class, $1, k.scheduled, k.available, k.pending, k.active, k.completed,
+            "select k.class, $1, $2, k.scheduled, k.available, k.pending, k.active, k.completed,
                  k.retryable, k.cancelled, k.discarded, k.started, k.exhausted, k.abandoned
-             from unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-                         $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
-                         $11::bigint[], $12::bigint[], $13::bigint[])
+             from unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                         $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+                         $12::bigint[], $13::bigint[], $14::bigint[])
                  k(class, scheduled, available, pending, active, completed, retryable, cancelled,
                    discarded, started, exhausted, abandoned)
              order by k.class"
@@ -68,7 +68,8 @@ macro_rules! and_log {
             "with counted as (",
             $keep,
             ") insert into event_batch (lane, n, server, at, body)
-             select b.lane, $14, b.server, $15, $16 from server_batch b where b.server = $1"
+             select b.lane, $15, b.server, $16, $17 from batch_slot b
+             where b.server = $1 and b.slot = $2"
         )
     };
 }
@@ -78,14 +79,17 @@ const KEEP: &str = keep!();
 const KEEP_ONE_AND_LOG: &str = and_log!(keep_one!());
 const KEEP_AND_LOG: &str = and_log!(keep!());
 const LOG: &str = "insert into event_batch (lane, n, server, at, body)
-     select b.lane, $2, b.server, $3, $4 from server_batch b where b.server = $1";
+     select b.lane, $3, b.server, $4, $5 from batch_slot b where b.server = $1 and b.slot = $2";
 
-/// Rows of servers that have not written for a while. One that is alive all the same begins
-/// with new ones.
+/// Ends the slots of servers that have not written for a while.
+const END_SLOTS: &str = "select outlast.close_lanes($1, $2)";
+
+/// Rows of such servers. One that is alive all the same begins with new ones.
 const LEFT: &str = "with old as materialized (
          select t.ctid as place from tally t
          where t.server <> $1 and not exists (
-             select 1 from server_batch b where b.server = t.server and b.at >= $2)
+             select 1 from server_batch b
+             where b.server = t.server and (b.lane is not null or b.at >= $2))
          order by t.class, t.server limit $3 for update skip locked)
      delete from tally where ctid = any(array(select place from old))
      returning class, scheduled, available, pending, active, completed, retryable, cancelled,
@@ -98,6 +102,7 @@ const SILENT_MS: i64 = 60 * 60 * 1000;
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) id: BatchId,
+    pub(super) slot: i64,
     /// When it was applied.
     pub(super) at: Timestamp,
     /// By how much it changed the counts.
@@ -118,7 +123,7 @@ impl Ending {
             (_, false) => KEEP,
             (_, true) => KEEP_AND_LOG,
         };
-        let mut all = values![self.id.server];
+        let mut all = values![self.id.server, self.slot];
         all.append(&mut changed(self.changes));
         all.extend(log.into_iter().flatten());
         Some(Statement::new(sql, all))
@@ -142,7 +147,7 @@ impl Ending {
             available.push(int(counts.state(State::Available)));
         }
         let (server, n) = (self.id.server, int(self.id.n));
-        Some(values![server, n, self.at.0, events, classes, available, bounds])
+        Some(values![server, n, self.at.0, events, classes, available, bounds, self.slot])
     }
 }
 
@@ -173,6 +178,7 @@ impl Tx<'_> {
     /// Takes over what servers that are gone have counted; returns how many rows.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
         let silent = self.batch.context.now.0 - SILENT_MS;
+        self.write(END_SLOTS, values![self.server, silent]);
         let rows = self.query(LEFT, values![self.server, silent, limit]).await?;
         self.forget_depths();
         for row in &rows {

@@ -152,12 +152,12 @@ fn class_that_a_batch_is_entering_is_passed_over() {
         let class = emptied(&b, &a, "invented").await;
         for entering in [
             // A server that has counted jobs of it before, and one that has not.
-            "update tally set available = available where class = $1",
-            "insert into tally select $1, gen_random_uuid(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0",
+            "update tally_slot set available = available where class = $1 and server = $2",
+            "insert into tally_slot select $2, 999, $1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0",
         ] {
             let mut client = sql(&database.url).await;
             let entered = client.transaction().await.unwrap();
-            entered.execute(entering, &[&class]).await.unwrap();
+            assert_eq!(entered.execute(entering, &[&class, &b.id]).await.unwrap(), 1);
             assert_eq!(prune(&a).await.classes, 0, "{entering}");
             entered.rollback().await.unwrap();
         }
@@ -176,6 +176,7 @@ fn batch_that_meets_the_deletion_of_its_class_waits_for_it_and_makes_another() {
         for sql in [
             "select from class where id = $1 for update",
             "delete from tally where class = $1",
+            "delete from tally_slot where class = $1",
             "delete from class_block where class = $1",
             "delete from class where id = $1",
         ] {

@@ -46,7 +46,8 @@ impl Harness for Databases {
         let store = self.connect(clock);
         // Every world is the same server, that begins to count again.
         let forget = async {
-            sql(&self.database.url).await.batch_execute("truncate server_batch").await.unwrap();
+            let client = sql(&self.database.url).await;
+            client.batch_execute("truncate server_batch, batch_slot").await.unwrap();
         };
         self.runtime.block_on(forget);
         let reset = outlast_store::Batch {

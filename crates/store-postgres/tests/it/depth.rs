@@ -204,7 +204,7 @@ fn bound_waits_for_batches_that_are_under_way() {
         other.one(enqueue(job())).await;
         let client = sql(&database.url).await;
         // As a batch of the other server does.
-        let begun = format!("begin; update server_batch set n = n where server = '{}'", other.id);
+        let begun = format!("begin; update batch_slot set n = n where server = '{}'", other.id);
         client.batch_execute(&begun).await.unwrap();
         let url = database.url.clone();
         let setting = tokio::spawn(async move {
@@ -213,7 +213,7 @@ fn bound_waits_for_batches_that_are_under_way() {
         });
         let watcher = sql(&database.url).await;
         let waits = "select count(*) from pg_stat_activity
-             where wait_event_type = 'Lock' and query like '%from server_batch order by server%'";
+             where wait_event_type = 'Lock' and query like '%for update of s%'";
         while number(&watcher, waits).await == 0 {
             tokio::task::yield_now().await;
         }
@@ -253,7 +253,12 @@ fn server_that_was_forgotten_asks_again() {
         server.one(enqueue(job())).await;
         let client = sql(&database.url).await;
         // As a prune does a day after the last batch of a server.
-        let forget = format!("delete from server_batch where server = '{}'", server.id);
+        let forget = format!(
+            "select outlast.close_lanes(gen_random_uuid(), {});
+             delete from server_batch where server = '{}'",
+            i64::MAX,
+            server.id
+        );
         client.batch_execute(&forget).await.unwrap();
         operator.one(bound("default", 1)).await;
         let refused = server.one(enqueue(job())).await;
@@ -273,7 +278,11 @@ fn counts_that_pass_from_server_to_server_within_a_batch_count_once() {
         gone.add(3).await;
         server.one(bound("default", 5)).await;
         let client = sql(&database.url).await;
-        let silent = format!("update server_batch set at = 0 where server = '{}'", gone.id);
+        let silent = format!(
+            "update server_batch set at = 0 where server = '{0}';
+             update batch_slot set at = 0 where server = '{0}'",
+            gone.id
+        );
         client.batch_execute(&silent).await.unwrap();
         let (name, holder) = (RETENTION.to_owned(), server.id);
         let hold = Some(Span::from_secs(60));

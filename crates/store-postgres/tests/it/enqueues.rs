@@ -136,7 +136,10 @@ fn batch_that_its_row_refuses_stores_nothing() {
         }
         let client = sql(&database.url).await;
         assert_eq!(number(&client, "select count(*) from job_row").await, 2);
-        client.batch_execute("update server_batch set lane = null").await.unwrap();
+        client
+            .batch_execute("select outlast.close_lanes(gen_random_uuid(), 9223372036854775807)")
+            .await
+            .unwrap();
         server.add(1).await;
         assert_eq!(number(&client, "select count(*) from job_row").await, 3);
         let lanes = "select count(distinct lane) from event_batch";

@@ -94,7 +94,7 @@ pub(crate) async fn check_tally(client: &Client) {
         .collect();
     let sums = sums.join(", ");
     let columns = outlast_store::tally::COLUMNS.join(", ");
-    let kept = format!("select class, {sums} from tally group by class");
+    let kept = format!("select class, {sums} from outlast.live_tally group by class");
     let counted = format!("select class, {columns} from outlast.tally_counted");
     let nothing = outlast_store::tally::COLUMNS.map(|column| format!("{column} = 0")).join(" and ");
     let sql = format!(
@@ -143,6 +143,14 @@ impl Server {
         let options = Options { unsafe_no_fsync: true, ..Options::default() };
         let store = PostgresStore::open_with_statement_limit(url, &options, limit).await.unwrap();
         Self { store, id: new_id(), batches: AtomicU64::new(0) }
+    }
+
+    /// The same server, with new connections and what it remembers lost.
+    pub(crate) async fn reopen(self, url: &str) -> Self {
+        self.store.close().await.unwrap();
+        let options = Options { unsafe_no_fsync: true, ..Options::default() };
+        let store = PostgresStore::open(url, &options).await.unwrap();
+        Self { store, ..self }
     }
 
     /// The same store, with batches that are numbered by themselves.

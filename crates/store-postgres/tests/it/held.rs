@@ -282,7 +282,7 @@ fn claim_that_hangs_while_it_is_committed_is_ambiguous_not_tried_again() {
         holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
         cluster.thaw(pid).unwrap();
         // Its row is free when what was sent is committed, or rolled back.
-        let decided = "select n from server_batch where server = $1 for update";
+        let decided = "select outlast.latest_batch($1)";
         client.query_one(decided, &[&server.id]).await.unwrap();
         let held = number(&client, "select count(*) from active").await;
         assert!(held <= 1, "{held} attempts of one claim");

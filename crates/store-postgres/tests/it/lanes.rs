@@ -16,6 +16,10 @@ async fn read(server: &Server, after: Option<String>) -> (usize, String) {
     (page.events.len(), page.next)
 }
 
+/// A minute passes without a batch of any server.
+const MINUTE_LATER: &str = "update server_batch set at = at - 61000;
+     update batch_slot set at = at - 61000";
+
 /// A reader who had followed the store that was lost once saw nothing of the restored one, until
 /// that had written as much.
 #[test]
@@ -31,7 +35,7 @@ fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it() {
         }
         // As it was when the first server had written.
         let lost = "delete from event_batch where lane > 1; update event_lane set latest = 1;
-             delete from server_batch where lane > 1";
+             delete from server_batch where lane > 1; delete from batch_slot where lane > 1";
         sql(&database.url).await.batch_execute(lost).await.unwrap();
         let generation = PostgresStore::accept(&database.url).await.unwrap();
         assert!(generation > 1_700_000_000, "{generation}");
@@ -95,7 +99,7 @@ fn cursors_do_not_grow_with_servers_that_are_gone() {
             server.store.close().await.unwrap();
             // A minute passes.
             let client = sql(&database.url).await;
-            client.batch_execute("update server_batch set at = at - 61000").await.unwrap();
+            client.batch_execute(MINUTE_LATER).await.unwrap();
         }
         // A server that writes again after a long silence gets a new lane.
         first.add(3).await;

@@ -29,8 +29,10 @@ use moving::{Embedded, Moving};
 /// Tables that are not moved.
 const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("server_batch", "is about the writing of servers that run, and none does then"),
+    ("batch_slot", "is about the writing of servers that run, and none does then"),
     ("transfer", "how far imports into this store came"),
     ("tally", "follows from where the jobs are"),
+    ("tally_slot", "follows from where the jobs are"),
     ("class_block", "follows from the jobs' numbers"),
     ("arrival", "an export waits until it is empty"),
     ("arrival_watch", "a promise of a moment"),

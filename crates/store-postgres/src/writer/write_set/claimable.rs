@@ -71,25 +71,25 @@ macro_rules! alone {
 }
 
 /// A whole batch that does nothing else, opening and commit included. All of it follows from the
-/// row of `server_batch`: if that refuses the batch, no job is stored and the count is wrong.
+/// row of `batch_slot`: if that refuses the batch, no job is stored and the count is wrong.
 macro_rules! whole_batch {
     ($lane:tt) => {
         concat!(
             "with opened as (
-                 update server_batch set n = {rest 2},
+                 update batch_slot set n = {rest 2},
                      at = (extract(epoch from clock_timestamp()) * 1000)::bigint
-                 where server = {rest 1} and n < {rest 2} and lane is not null
+                 where server = {rest 1} and slot = {rest 8} and n < {rest 2}
                      and bounds = {rest 7}
-                 returning server, n, lane as event_lane), ",
+                 returning server, slot, n, lane as event_lane), ",
             store!("opened cross join {rows}", $lane),
             ", counted as (
-                 insert into tally as t (class, server, scheduled, available, pending, active,
-                                         completed, retryable, cancelled, discarded, started,
-                                         exhausted, abandoned)
-                 select c.class, o.server, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
+                 insert into tally_slot as t (class, server, slot, scheduled, available, pending,
+                                              active, completed, retryable, cancelled, discarded,
+                                              started, exhausted, abandoned)
+                 select c.class, o.server, o.slot, 0, c.available, 0, 0, 0, 0, 0, 0, 0, 0, 0
                  from opened o
                  cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
-                 on conflict (class, server)
+                 on conflict (server, slot, class)
                      do update set available = t.available + excluded.available),
              logged as (
                  insert into event_batch (lane, n, server, at, body)
@@ -109,7 +109,7 @@ impl Texts {
     fn new(columns: Columns, alone: &str, whole_batch: &str) -> Self {
         let mut whole_batch = statement(whole_batch, &[columns]);
         // The values of the rest follow the columns and the count.
-        for nth in 1..=7 {
+        for nth in 1..=8 {
             let number = format!("${}", columns.len() + 1 + nth);
             whole_batch = whole_batch.replace(&format!("{{rest {nth}}}"), &number);
         }

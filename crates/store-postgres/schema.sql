@@ -99,6 +99,19 @@ table outlast.dead_letter_row
     at bigint not null
     dead_letter_row_pkey PRIMARY KEY (seq)
 
+table outlast.depth with (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    queue text not null
+    server uuid not null
+    n bigint not null
+    depth_pkey PRIMARY KEY (queue, server)
+
+table outlast.depth_slot with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    server uuid not null
+    slot bigint not null
+    queue text not null
+    n bigint not null
+    depth_slot_pkey PRIMARY KEY (server, slot, queue)
+
 table outlast.duty with (fillfactor=50)
     name text not null
     holder uuid not null
@@ -216,6 +229,10 @@ table outlast.limit_rule
 
 table outlast.limit_version
     n bigint not null
+
+view outlast.live_depth
+    queue text
+    n bigint
 
 view outlast.live_tally
     class bigint
@@ -550,10 +567,16 @@ CREATE OR REPLACE FUNCTION outlast.count_tally()
 AS $function$
     delete from tally;
     delete from tally_slot;
+    delete from depth;
+    delete from depth_slot;
     insert into tally
         select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active,
             completed, retryable, cancelled, discarded, started, exhausted, abandoned
         from outlast.tally_counted;
+    insert into depth
+        select c.queue, '00000000-0000-0000-0000-000000000000',
+            sum(t.scheduled + t.available + t.pending + t.retryable)
+        from tally t join class c on c.id = t.class group by c.queue;
 $function$
 
 CREATE OR REPLACE FUNCTION outlast.day_name(parent text, day bigint)
@@ -593,6 +616,10 @@ declare
     ended batch_slot;
 begin
     delete from batch_slot b where b.server = server_id and b.slot = slot_id returning * into ended;
+    with gone as (
+        delete from depth_slot s where s.server = server_id and s.slot = slot_id returning *)
+    insert into depth as d (queue, server, n) select queue, server, n from gone order by queue
+    on conflict (queue, server) do update set n = d.n + excluded.n;
     with gone as (
         delete from tally_slot s where s.server = server_id and s.slot = slot_id returning *)
     insert into tally as t (class, server, scheduled, available, pending, active, completed,
@@ -727,6 +754,20 @@ begin
     if hit <> wanted then
         raise exception 'compare-and-set hit % rows of %', hit, wanted using errcode = 'OL001';
     end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION outlast.fence_off(server_id uuid, batch bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+begin
+    if outlast.latest_batch(server_id) >= batch then
+        return true;
+    end if;
+    update batch_slot s set n = batch from server_batch b
+    where b.server = server_id and s.server = b.server and s.slot = b.slot;
+    update server_batch set n = batch where server = server_id;
+    return false;
 end $function$
 
 CREATE OR REPLACE FUNCTION outlast.is_id(given jsonb)

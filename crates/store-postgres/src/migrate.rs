@@ -46,6 +46,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0009_queue_placement.sql"),
     },
     Migration { name: "0010_slots", text: include_str!("../migrations/0010_slots.sql") },
+    Migration { name: "0011_depth", text: include_str!("../migrations/0011_depth.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -349,6 +349,10 @@ impl Store for PostgresStore {
         read::queue::tally(&self.inner.background.get().await?).await
     }
 
+    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
+        read::queue::tally_of(&self.inner.readers.get().await?, &queue).await
+    }
+
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
         read::limit::all(&self.inner.background.get().await?).await
     }
@@ -387,6 +391,10 @@ impl Store for PostgresStore {
 
     async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
         read::queue::ahead(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError> {
+        read::queue::one(&self.inner.readers.get().await?, &name).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

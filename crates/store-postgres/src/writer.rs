@@ -250,7 +250,6 @@ impl Writer {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
                     if conflict == Conflict::Lane {
                         self.marked.remove(&batch.id.server);
-                        self.cache.slots.forget(batch.id.server);
                     }
                     tracing::debug!(error = words, "batch collided, trying again");
                     last = words;
@@ -315,6 +314,7 @@ impl Writer {
         if !self.marked.contains(&id.server) {
             mark(&mut connection, id).await?;
             self.marked.insert(id.server);
+            self.cache.slots.forget(id.server);
         }
         Ok(connection)
     }

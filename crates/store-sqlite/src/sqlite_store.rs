@@ -240,7 +240,7 @@ impl Store for SqliteStore {
     }
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        self.read_in_background(read::queue::tally).await
+        self.read_in_background(|db| read::queue::tally(db, None)).await
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
@@ -272,7 +272,7 @@ impl Store for SqliteStore {
     }
 
     async fn pauses(&self) -> Result<Vec<QueuePause>, StoreError> {
-        self.read_in_background(read::queue::pauses).await
+        self.read_in_background(|db| read::queue::pauses(db, None)).await
     }
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
@@ -281,6 +281,14 @@ impl Store for SqliteStore {
 
     async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
         self.read(move |db| read::queue::ahead(db, &query)).await
+    }
+
+    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
+        self.read(move |db| read::queue::tally(db, Some(&queue))).await
+    }
+
+    async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError> {
+        self.read(move |db| read::queue::one(db, &name)).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {

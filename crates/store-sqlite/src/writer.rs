@@ -97,6 +97,8 @@ struct Cache {
     lane_cache: LaneCache,
     shares: Shares,
     cursors: PruneCursors,
+    /// How many jobs wait in bounded queues, as far as it was asked.
+    depths: HashMap<String, i64>,
     log: EventLog,
 }
 
@@ -171,6 +173,7 @@ fn refresh(connection: &Connection, cache: &mut Cache, stale: &mut bool) -> Resu
     if *stale {
         cache.classes = Classes::load(connection)?;
         cache.limits = limit::load(connection)?;
+        cache.depths.clear();
         *stale = false;
     }
     Ok(())
@@ -182,8 +185,6 @@ pub(crate) struct Tx<'a> {
     statements: Statements<'a>,
     cache: &'a mut Cache,
     batch: BatchState,
-    /// How many jobs waited in bounded queues before the batch.
-    depths: HashMap<String, i64>,
     /// The jobs that had expired when a claim first asked.
     expired: OnceCell<HashSet<i64>>,
 }
@@ -207,11 +208,11 @@ fn apply(
         statements: Statements::new(db),
         batch: BatchState::begin(batch, now, cache.cursors),
         cache,
-        depths: HashMap::new(),
         expired: OnceCell::new(),
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     let effects = tx.batch.take_effects();
+    tx.keep_depths();
     tx.keep_gates()?;
     tx.keep_tally()?;
     if !tx.batch.outbox.events.is_empty() {

@@ -363,6 +363,15 @@ impl Store for ModelStore {
         Ok(self.open()?.ahead(&query))
     }
 
+    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
+        let all = self.open()?.tally();
+        Ok(all.into_iter().filter(|class| class.key.queue == queue).collect())
+    }
+
+    async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError> {
+        Ok(self.open()?.queues().into_iter().find(|queue| queue.name == name))
+    }
+
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
         Ok(self.open()?.queues())
     }

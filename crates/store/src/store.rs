@@ -104,6 +104,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns every class with its live counts, by number. Nothing is counted for it.
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
 
+    /// Returns the live counts of the classes of a queue.
+    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError>;
+
     /// Returns the limits, by name.
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError>;
 
@@ -146,6 +149,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         &self,
         classes: Vec<ClassId>,
     ) -> Result<Vec<OldestClaimable>, StoreError>;
+
+    /// Returns a queue with its counts, unless neither a job nor a setting has named it. What it
+    /// costs does not depend on other queues.
+    async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError>;
 
     /// Returns every queue with its counts, by name.
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError>;

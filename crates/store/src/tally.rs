@@ -204,11 +204,6 @@ impl Changes {
         self.add(class, column_of(state), -1);
     }
 
-    /// Counts that were kept elsewhere are kept here from now on.
-    pub fn taken_over(&mut self, class: ClassId, counts: &Counts) {
-        self.0.entry(class).or_default().add(counts);
-    }
-
     /// Whether something of a class changes.
     #[must_use]
     pub fn touch(&self, class: ClassId) -> bool {

@@ -54,7 +54,7 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.queue().await?;
     let unknown = || ApiError::not_found(Missing::Queue, format!("queue {name} is not known"));
-    let queue = find(&req.app, &name).await?.ok_or_else(unknown)?;
+    let queue = req.app.engine.store().queue(name.clone()).await?.ok_or_else(unknown)?;
     shown(&req.app, &queue).await
 }
 
@@ -69,12 +69,8 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }
     // A queue without jobs and settings is known to no store, and is as it was asked to be.
     let empty = QueueStats { name: name.clone(), ..QueueStats::default() };
-    let queue = find(&req.app, &name).await?.unwrap_or(empty);
+    let queue = req.app.engine.store().queue(name).await?.unwrap_or(empty);
     shown(&req.app, &queue).await
-}
-
-async fn find(app: &App, name: &str) -> Result<Option<QueueStats>, ApiError> {
-    Ok(app.engine.store().queues().await?.into_iter().find(|queue| queue.name == name))
 }
 
 async fn shown(app: &App, queue: &QueueStats) -> Result<ApiResponse, ApiError> {

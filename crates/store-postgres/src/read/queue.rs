@@ -63,8 +63,35 @@ macro_rules! tally {
     };
 }
 
+/// The same of some classes, found by these alone.
+macro_rules! tally_of {
+    ($where:literal) => {
+        concat!(
+            "with c as materialized (
+                 select id, queue, job_type, route, tenant, isolated, keyed from class c where ",
+            $where,
+            ")
+             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
+                t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
+                t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
+             from c left join live_tally t
+                 on t.class = c.id and t.class = any(array(select id from c))
+             order by c.id"
+        )
+    };
+}
+
 pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreError> {
     classes_of(&reader.all(tally!(""), &[]).await?)
+}
+
+/// The counts of a queue's classes.
+pub(crate) async fn tally_of(reader: &Reader, queue: &str) -> Result<Vec<ClassCounts>, StoreError> {
+    // PostgreSQL takes no such text, and no class has one.
+    if queue.contains('\0') {
+        return Ok(Vec::new());
+    }
+    classes_of(&reader.all(tally_of!("c.queue = $1"), &[&queue]).await?)
 }
 
 fn classes_of(rows: &[Row]) -> Result<Vec<ClassCounts>, StoreError> {
@@ -109,8 +136,8 @@ pub(crate) async fn tally_for(
     query: &JobQuery,
 ) -> Result<Vec<ClassCounts>, StoreError> {
     if is_narrow(query) {
-        let of = tally!(
-            "where ($1::text is null or c.queue = $1) and ($2::text is null or c.job_type = $2)
+        let of = tally_of!(
+            "($1::text is null or c.queue = $1) and ($2::text is null or c.job_type = $2)
                 and ($3::text is null or c.tenant = $3 and c.tenant <> '')"
         );
         // PostgreSQL takes no such text, and no class has one.
@@ -128,9 +155,18 @@ pub(crate) async fn tally_for(
     }
 }
 
+macro_rules! pauses {
+    () => {
+        "select name, paused from queue"
+    };
+}
+
 pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreError> {
-    let rows =
-        reader.all("select name, paused from queue order by name collate \"C\"", &[]).await?;
+    let sql = concat!(pauses!(), " order by name collate \"C\"");
+    pauses_of(&reader.all(sql, &[]).await?)
+}
+
+fn pauses_of(rows: &[Row]) -> Result<Vec<QueuePause>, StoreError> {
     rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
 }
 
@@ -239,9 +275,26 @@ pub(crate) async fn oldest_claimable(
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(reader).await?;
     let pauses = pauses(reader).await?;
-    let oldest = oldest(reader, &claimable_classes(&tally)).await?;
+    stats(reader, pauses, &tally).await
+}
+
+pub(crate) async fn one(reader: &Reader, name: &str) -> Result<Option<QueueStats>, StoreError> {
+    let tally = tally_of(reader, name).await?;
+    let pauses = match name.contains('\0') {
+        true => Vec::new(),
+        false => pauses_of(&reader.all(concat!(pauses!(), " where name = $1"), &[&name]).await?)?,
+    };
+    Ok(stats(reader, pauses, &tally).await?.pop())
+}
+
+async fn stats(
+    reader: &Reader,
+    pauses: Vec<QueuePause>,
+    tally: &[ClassCounts],
+) -> Result<Vec<QueueStats>, StoreError> {
+    let oldest = oldest(reader, &claimable_classes(tally)).await?;
     let since = oldest.into_iter().map(|(class, (_, since))| (class, since)).collect();
-    Ok(queue_stats(pauses, &tally, &since))
+    Ok(queue_stats(pauses, tally, &since))
 }
 
 pub(crate) async fn next_due(reader: &Reader) -> Result<Option<Timestamp>, StoreError> {

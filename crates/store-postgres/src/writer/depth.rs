@@ -1,10 +1,10 @@
 //! How full bounded queues are.
 //!
-//! A batch that stores jobs in a bounded queue locks the queue's row and then sums up what the
-//! tallies count, both in one message: no other batch stores jobs in the queue that could be refused
-//! until the batch ends, and what others have stored is committed and counted. Nothing is kept
-//! beside the tallies, so whatever moves jobs, on whichever server, needs no lock and cannot forget
-//! to count.
+//! A batch that stores jobs in a bounded queue locks the queue's row and then sums up how many jobs
+//! wait in it, both in one message: no other batch stores jobs in the queue that could be refused
+//! until the batch ends, and what others have stored is committed and counted. Each server counts for
+//! every queue, bounded or not, in rows of its own and with the live counts by class. So whatever moves
+//! jobs needs no lock and cannot forget to count, and a bound is right from the moment it is set.
 //!
 //! Which queues are bounded is remembered, so that a batch for other queues asks nothing. A queue
 //! that gets its first bound is not known to other servers. So the batch that sets it changes a
@@ -53,10 +53,23 @@ const CHANGED: &str = "with servers as (
 const LOCK: &str = "select q.name, q.settings from queue q where q.name = any($1::text[])
      order by q.name for no key update";
 
-const COUNT: &str = "select c.queue,
-         sum(t.scheduled + t.available + t.pending + t.retryable)::bigint
-     from class c join live_tally t on t.class = any(array[c.id])
-     where c.queue = any($1::text[]) group by c.queue";
+const COUNT: &str = "select d.queue, sum(d.n)::bigint from live_depth d
+     where d.queue = any($1::text[]) group by d.queue";
+
+/// Queues of which no job waits, in rows that no batch is changing.
+const NONE: &str = "with none as materialized (
+         select d.queue from depth d group by d.queue having sum(d.n) = 0
+         order by d.queue limit $1),
+     locked as materialized (
+         select d.ctid as place, d.queue, d.n from depth d
+         where d.queue = any(array(select queue from none))
+         order by d.queue, d.server for update skip locked),
+     whole as (
+         select l.queue, array_agg(l.place) as places from locked l group by l.queue
+         having sum(l.n) = 0
+             and count(*) = (select count(*) from depth d where d.queue = l.queue))
+     delete from depth
+     where ctid = any(array(select place from whole cross join lateral unnest(places) place))";
 
 const KNOWN: &str = "select id from job_row where id = any($1::uuid[])";
 
@@ -195,7 +208,12 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Counts again: what was counted is stored, or counts as the batch's own now.
+    /// Deletes rows of queues in which no job waits.
+    pub(super) fn leave_empty_depths(&mut self, limit: i64) {
+        self.write(NONE, values![limit]);
+    }
+
+    /// Counts again: all was deleted.
     pub(super) fn forget_depths(&mut self) {
         self.bounds.held.clear();
     }

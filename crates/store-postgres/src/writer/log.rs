@@ -64,7 +64,8 @@ impl Tx<'_> {
         self.query(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
                  dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
-                 idempotency, idempotency_job, arrival, tally, tally_slot, class_block,
+                 idempotency, idempotency_job, arrival, tally, tally_slot, depth, depth_slot,
+                 class_block,
                  limit_rule, gate, gate_held, unique_key restart identity",
             Vec::new(),
         )

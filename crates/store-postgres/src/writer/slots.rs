@@ -40,7 +40,10 @@ impl Slots {
     /// Returns the slot of a batch, which begins the slot if it has the same number.
     pub(super) fn of(&self, batch: BatchId) -> i64 {
         let has_room = |slot: &&Slot| slot.batches < BATCHES_MAX && slot.counted < COUNTED_MAX;
-        self.of_server.get(&batch.server).filter(has_room).map_or(int(batch.n), |slot| slot.id)
+        self.of_server
+            .get(&batch.server)
+            .filter(has_room)
+            .map_or_else(|| int(batch.n), |slot| slot.id)
     }
 
     /// Notes how many counts the batch under way changes.

@@ -1,4 +1,5 @@
-//! The live counts that a batch changes, and the events that it logs: one statement for both.
+//! The live counts that a batch changes, by class and by queue, and the events that it logs: one
+//! statement for all of it.
 //!
 //! A server writes rows of its own and no other's, in the order of classes, and other ones in each
 //! of its slots. What servers that are gone have left is taken over now and then.
@@ -11,18 +12,23 @@ use outlast_store::tally::{COLUMNS, Counts};
 
 use crate::connection::{Statement, Value, values};
 use crate::failure::Failure;
-use crate::row::{get, int};
+use crate::row::{self, int};
 use crate::writer::Tx;
 
 /// Adds rows to those that are there.
 macro_rules! upsert {
-    ($rows:literal) => {
+    ($table:literal, $key:literal, $rows:literal) => {
         concat!(
-            "insert into tally_slot as t (class, server, slot, scheduled, available, pending, active,
-                             completed, retryable, cancelled, discarded, started,
-                             exhausted, abandoned) ",
+            "insert into ",
+            $table,
+            " as t (",
+            $key,
+            ", scheduled, available, pending, active, completed, retryable, cancelled, discarded,
+                 started, exhausted, abandoned) ",
             $rows,
-            " on conflict (server, slot, class) do update set
+            " on conflict (",
+            $key,
+            ") do update set
                  scheduled = t.scheduled + excluded.scheduled,
                  available = t.available + excluded.available,
                  pending = t.pending + excluded.pending,
@@ -38,26 +44,69 @@ macro_rules! upsert {
     };
 }
 
+/// The depth of queues changes, too.
+macro_rules! and_deepen {
+    ($rows:literal, $keep:expr) => {
+        concat!(
+            "deeper as (
+                 insert into depth_slot as d (server, slot, queue, n) ",
+            $rows,
+            " on conflict (server, slot, queue) do update set n = d.n + excluded.n),
+             counted as (",
+            $keep,
+            ")"
+        )
+    };
+}
+
 /// Of one class: most batches touch no other.
 macro_rules! keep_one {
     () => {
-        upsert!("values ($3, $1, $2, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)")
+        and_deepen!(
+            "select $1::uuid, $2::bigint, c.queue, $4::bigint + $5::bigint + $6::bigint + $9::bigint
+             from class c
+             where c.id = $3 and $4::bigint + $5::bigint + $6::bigint + $9::bigint <> 0",
+            upsert!(
+                "tally_slot",
+                "server, slot, class",
+                "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+            )
+        )
     };
 }
 
 /// Of several classes.
 macro_rules! keep {
     () => {
-        upsert!(
-            "select k.class, $1, $2, k.scheduled, k.available, k.pending, k.active, k.completed,
-                 k.retryable, k.cancelled, k.discarded, k.started, k.exhausted, k.abandoned
-             from unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-                         $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
-                         $12::bigint[], $13::bigint[], $14::bigint[])
-                 k(class, scheduled, available, pending, active, completed, retryable, cancelled,
-                   discarded, started, exhausted, abandoned)
-             order by k.class"
+        and_deepen!(
+            "select $1::uuid, $2::bigint, c.queue, sum(k.n)
+             from (select u.class, u.scheduled + u.available + u.pending + u.retryable as n
+                   from unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $9::bigint[])
+                       u(class, scheduled, available, pending, retryable)) k
+             cross join lateral (select c.queue from class c where c.id = k.class offset 0) c
+             where k.n <> 0
+             group by c.queue",
+            upsert!(
+                "tally_slot",
+                "server, slot, class",
+                "select $1, $2, k.class, k.scheduled, k.available, k.pending, k.active,
+                     k.completed, k.retryable, k.cancelled, k.discarded, k.started, k.exhausted,
+                     k.abandoned
+                 from unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+                             $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[],
+                             $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+                     k(class, scheduled, available, pending, active, completed, retryable,
+                       cancelled, discarded, started, exhausted, abandoned)
+                 order by k.class"
+            )
         )
+    };
+}
+
+/// Does nothing else.
+macro_rules! alone {
+    ($keep:expr) => {
+        concat!("with ", $keep, " select 1")
     };
 }
 
@@ -65,17 +114,17 @@ macro_rules! keep {
 macro_rules! and_log {
     ($keep:expr) => {
         concat!(
-            "with counted as (",
+            "with ",
             $keep,
-            ") insert into event_batch (lane, n, server, at, body)
+            " insert into event_batch (lane, n, server, at, body)
              select b.lane, $15, b.server, $16, $17 from batch_slot b
              where b.server = $1 and b.slot = $2"
         )
     };
 }
 
-const KEEP_ONE: &str = keep_one!();
-const KEEP: &str = keep!();
+const KEEP_ONE: &str = alone!(keep_one!());
+const KEEP: &str = alone!(keep!());
 const KEEP_ONE_AND_LOG: &str = and_log!(keep_one!());
 const KEEP_AND_LOG: &str = and_log!(keep!());
 const LOG: &str = "insert into event_batch (lane, n, server, at, body)
@@ -84,16 +133,43 @@ const LOG: &str = "insert into event_batch (lane, n, server, at, body)
 /// Ends the slots of servers that have not written for a while.
 const END_SLOTS: &str = "select outlast.close_lanes($1, $2)";
 
-/// Rows of such servers. One that is alive all the same begins with new ones.
-const LEFT: &str = "with old as materialized (
+/// Makes rows of such servers ours; the sums stay. A server that is alive all the same begins with
+/// new ones.
+const TAKE_TALLIES: &str = concat!(
+    "with old as materialized (
          select t.ctid as place from tally t
          where t.server <> $1 and not exists (
              select 1 from server_batch b
              where b.server = t.server and (b.lane is not null or b.at >= $2))
-         order by t.class, t.server limit $3 for update skip locked)
-     delete from tally where ctid = any(array(select place from old))
-     returning class, scheduled, available, pending, active, completed, retryable, cancelled,
-         discarded, started, exhausted, abandoned";
+         order by t.class, t.server limit $3 for update skip locked),
+     gone as (
+         delete from tally where ctid = any(array(select place from old)) returning *),
+     ours as (",
+    upsert!(
+        "tally",
+        "class, server",
+        "select class, $1::uuid, sum(scheduled), sum(available), sum(pending), sum(active),
+             sum(completed), sum(retryable), sum(cancelled), sum(discarded), sum(started),
+             sum(exhausted), sum(abandoned)
+         from gone group by class order by class"
+    ),
+    ")
+     select count(*) from old"
+);
+
+const TAKE_DEPTHS: &str = "with old as materialized (
+         select d.ctid as place from depth d
+         where d.server <> $1 and not exists (
+             select 1 from server_batch b
+             where b.server = d.server and (b.lane is not null or b.at >= $2))
+         order by d.queue, d.server limit $3 for update skip locked),
+     gone as (
+         delete from depth where ctid = any(array(select place from old)) returning *),
+     ours as (
+         insert into depth as d (queue, server, n)
+         select queue, $1::uuid, sum(n) from gone group by queue order by queue
+         on conflict (queue, server) do update set n = d.n + excluded.n)
+     select count(*) from old";
 
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
@@ -175,19 +251,18 @@ fn changed(changes: Vec<(ClassId, Counts)>) -> Vec<Value> {
 }
 
 impl Tx<'_> {
-    /// Takes over what servers that are gone have counted; returns how many rows.
+    /// Takes over what servers that are gone have counted; returns how many rows of the sort that
+    /// has more.
     pub(super) async fn take_tallies_over(&mut self, limit: i64) -> Result<usize, Failure> {
         let silent = self.batch.context.now.0 - SILENT_MS;
         self.write(END_SLOTS, values![self.server, silent]);
-        let rows = self.query(LEFT, values![self.server, silent, limit]).await?;
-        self.forget_depths();
-        for row in &rows {
-            let mut counts = [0; COLUMNS.len()];
-            for (at, count) in (1..).zip(&mut counts) {
-                *count = get(row, at)?;
-            }
-            self.batch.outbox.tally.taken_over(ClassId(get(row, 0)?), &Counts::of(counts));
+        let theirs = || values![self.server, silent, limit];
+        let taking = [TAKE_TALLIES, TAKE_DEPTHS].map(|sql| Statement::new(sql, theirs()));
+        let mut most = 0;
+        for rows in self.query_all(taking.into()).await? {
+            let taken = rows.first().map(|row| row::count(row, 0)).transpose()?;
+            most = most.max(taken.unwrap_or_default());
         }
-        Ok(rows.len())
+        Ok(usize::try_from(most).unwrap_or(usize::MAX))
     }
 }

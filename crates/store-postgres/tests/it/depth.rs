@@ -15,6 +15,7 @@ use outlast_store::reply::EnqueueRefusal;
 use outlast_store::{Command, Reply, Store as _};
 
 use crate::hand::{Server, check_places, enqueue, finish, job, number, run, sql};
+use crate::snapshots::{end_connections, pages_read};
 
 /// Jobs that wait, as one look sees all of them.
 const WAITING: &str = "select (select count(*) from ready) + (select count(*) from waiting)";
@@ -328,5 +329,60 @@ fn locked_queue_delays_no_other_for_long() {
         assert!(matches!(other, Reply::Enqueued(Ok(_))), "{other:?}");
         client.batch_execute("commit").await.unwrap();
         assert!(matches!(server.one(enqueue(job())).await, Reply::Enqueued(Ok(_))));
+    });
+}
+
+/// Tables that say how many jobs there are.
+const COUNTS: [&str; 6] = ["class", "tally", "tally_slot", "depth", "depth_slot", "server_batch"];
+
+fn of_type(queue: &str, n: usize) -> NewJob {
+    let mut job = job();
+    job.class.queue = queue.into();
+    job.class.job_type = format!("type-{n}");
+    job
+}
+
+/// It once added up all classes of the queue, for each batch that stored a job in it.
+#[test]
+fn bounded_queue_of_many_classes_costs_what_one_of_a_single_class_does() {
+    const TYPES: usize = 5000;
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        for types in (0..TYPES).collect::<Vec<_>>().chunks(500) {
+            let jobs = types.iter().map(|n| of_type("many", *n)).collect();
+            server.one(Command::EnqueueAll(jobs)).await;
+        }
+        server.one(enqueue(of_type("one", 0))).await;
+        for queue in ["many", "one"] {
+            server.one(bound(queue, 100_000)).await;
+        }
+        let client = sql(&database.url).await;
+        client.batch_execute("vacuum analyze").await.unwrap();
+        let mut pages = Vec::new();
+        for queue in ["one", "many"] {
+            server.one(enqueue(of_type(queue, 0))).await;
+            end_connections(&client).await;
+            let before = pages_read(&client, &COUNTS).await;
+            for _ in 0..20 {
+                server.one(enqueue(of_type(queue, 0))).await;
+            }
+            end_connections(&client).await;
+            pages.push(pages_read(&client, &COUNTS).await - before);
+        }
+        assert!(pages[1] <= 2 * pages[0], "{pages:?} pages");
+
+        // The numbers of one queue are not paid for by the classes of another.
+        let before = pages_read(&client, &COUNTS).await;
+        let one = server.store.queue("one".into()).await.unwrap().unwrap();
+        assert_eq!(one.available, 22);
+        assert_eq!(server.store.tally_of("one".into()).await.unwrap().len(), 1);
+        end_connections(&client).await;
+        let read = pages_read(&client, &COUNTS).await - before;
+        assert!(read < 100, "{read} pages for one queue");
+        let many = server.store.queue("many".into()).await.unwrap().unwrap();
+        assert_eq!(many.available, TYPES as u64 + 21);
+        assert_eq!(server.store.queue("none".into()).await.unwrap(), None);
+        check_places(&client).await;
     });
 }

@@ -104,6 +104,14 @@ pub(crate) async fn check_tally(client: &Client) {
              ({counted} except {kept})) d"
     );
     assert_eq!(number(client, &sql).await, 0, "classes whose live counts are wrong");
+    let wrong = "with kept as (
+             select queue, sum(n)::bigint as n from outlast.live_depth group by queue),
+         counted as (
+             select c.queue, sum(t.scheduled + t.available + t.pending + t.retryable)::bigint as n
+             from outlast.tally_counted t join class c on c.id = t.class group by c.queue)
+         select count(*) from kept k full join counted c on c.queue = k.queue
+         where coalesce(k.n, 0) <> coalesce(c.n, 0)";
+    assert_eq!(number(client, wrong).await, 0, "queues whose depth is wrong");
 }
 
 pub(crate) fn new_id() -> Uuid {

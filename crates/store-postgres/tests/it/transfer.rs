@@ -33,6 +33,8 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("transfer", "how far imports into this store came"),
     ("tally", "follows from where the jobs are"),
     ("tally_slot", "follows from where the jobs are"),
+    ("depth", "follows from where the jobs are"),
+    ("depth_slot", "follows from where the jobs are"),
     ("class_block", "follows from the jobs' numbers"),
     ("arrival", "an export waits until it is empty"),
     ("arrival_watch", "a promise of a moment"),

@@ -33,7 +33,7 @@ impl Look for Lists<'_> {
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
-        Ok(Tallied::of(query, queue::tally(self.0)?))
+        Ok(Tallied::of(query, queue::tally(self.0, None)?))
     }
 
     async fn count_ids(&self, (from, to): (JobId, JobId), most: u64) -> Result<u64, StoreError> {

@@ -15,7 +15,7 @@ use crate::row::{self, failed};
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
-    Ok(tally(db)?.into_iter().map(ClassBacklog::from).collect())
+    Ok(tally(db, None)?.into_iter().map(ClassBacklog::from).collect())
 }
 
 /// Steps from class to class by the key of `ready`, whatever classes there are.
@@ -41,16 +41,17 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
     Ok(classes)
 }
 
-pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
-    let mut select = db
-        .prepare_cached(
+/// Returns the counts of all classes, or of those of a queue.
+pub(crate) fn tally(db: &Connection, queue: Option<&str>) -> Result<Vec<ClassCounts>, StoreError> {
+    let which = if queue.is_some() { "where c.queue = ?1" } else { "" };
+    let sql = format!(
             "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
                     t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
                     t.discarded, t.started, t.exhausted, t.abandoned
-             from class c left join tally t on t.class = c.id order by c.id",
-        )
-        .map_err(failed)?;
-    let mut rows = select.query([]).map_err(failed)?;
+             from class c left join tally t on t.class = c.id {which} order by c.id"
+        );
+    let mut select = db.prepare_cached(&sql).map_err(failed)?;
+    let mut rows = select.query(rusqlite::params_from_iter(queue)).map_err(failed)?;
     let mut classes = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, key) = class_of(row)?;
@@ -63,11 +64,11 @@ pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
     Ok(classes)
 }
 
-pub(crate) fn pauses(db: &Connection) -> Result<Vec<QueuePause>, StoreError> {
-    let mut select =
-        db.prepare_cached("select name, paused from queue order by name").map_err(failed)?;
+pub(crate) fn pauses(db: &Connection, queue: Option<&str>) -> Result<Vec<QueuePause>, StoreError> {
+    let sql = "select name, paused from queue where ?1 is null or name = ?1 order by name";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
     let rows = select
-        .query_map([], |row| Ok(QueuePause { name: row.get(0)?, paused: row.get(1)? }))
+        .query_map([queue], |row| Ok(QueuePause { name: row.get(0)?, paused: row.get(1)? }))
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)
 }
@@ -135,10 +136,18 @@ pub(crate) fn settings(
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
-    let tally = tally(db)?;
+    stats(db, None)
+}
+
+pub(crate) fn one(db: &Connection, name: &str) -> Result<Option<QueueStats>, StoreError> {
+    Ok(stats(db, Some(name))?.pop())
+}
+
+fn stats(db: &Connection, queue: Option<&str>) -> Result<Vec<QueueStats>, StoreError> {
+    let tally = tally(db, queue)?;
     let oldest = oldest(db, &claimable_classes(&tally))?;
     let since = oldest.into_iter().map(|(class, (since, _))| (class, Timestamp(since))).collect();
-    Ok(queue_stats(pauses(db)?, &tally, &since))
+    Ok(queue_stats(pauses(db, queue)?, &tally, &since))
 }
 
 pub(crate) fn oldest_claimable(

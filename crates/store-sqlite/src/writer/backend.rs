@@ -262,7 +262,7 @@ impl Backend for Tx<'_> {
         self.cache.classes = Classes::load(self.db)?;
         self.cache.limits = Limits::default();
         self.cache.shares = Shares::default();
-        self.depths.clear();
+        self.cache.depths.clear();
         self.expired.take();
         Ok(())
     }

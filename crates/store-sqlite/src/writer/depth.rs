@@ -1,4 +1,7 @@
 //! How full bounded queues are: their jobs as the tallies count them, with what the batch changes.
+//!
+//! A queue is counted once and then remembered, since nothing but this writer moves jobs: a queue may
+//! have thousands of classes.
 
 use outlast_core::queue::Depth;
 use outlast_store::StoreError;
@@ -7,7 +10,7 @@ use rusqlite::Connection;
 use crate::row::failed;
 use crate::writer::Tx;
 
-const WAITING: &str = "
+pub(super) const WAITING: &str = "
     select coalesce(sum(t.scheduled + t.available + t.pending + t.retryable), 0)
     from class c join tally t on t.class = c.id where c.queue = ?";
 
@@ -17,11 +20,11 @@ impl Tx<'_> {
         else {
             return Ok(None);
         };
-        let before = match self.depths.get(queue) {
+        let before = match self.cache.depths.get(queue) {
             Some(before) => *before,
             None => {
                 let before = waiting(self.db, queue)?;
-                self.depths.insert(queue.to_owned(), before);
+                self.cache.depths.insert(queue.to_owned(), before);
                 before
             }
         };
@@ -30,6 +33,19 @@ impl Tx<'_> {
         let changes = self.batch.outbox.tally.more_waiting();
         let more: i64 = changes.filter(|(class, _)| of_queue(*class)).map(|(_, more)| more).sum();
         Ok(Some(Depth { jobs: u64::try_from(before + more).unwrap_or(0), max }))
+    }
+
+    /// Adds what the batch changes to what is remembered. If it fails, all of that is forgotten.
+    pub(super) fn keep_depths(&mut self) {
+        if self.cache.depths.is_empty() {
+            return;
+        }
+        for (class, more) in self.batch.outbox.tally.more_waiting() {
+            let key = self.cache.classes.known(class);
+            if let Some(depth) = key.and_then(|key| self.cache.depths.get_mut(&key.queue)) {
+                *depth += more;
+            }
+        }
     }
 }
 

@@ -9,10 +9,11 @@ use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::Span;
 use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload,
-    Route, SetLimit,
+    Route, SetLimit, SetQueue,
 };
 use outlast_store::store::ManualClock;
 use outlast_store::{BatchId, Command, Reply};
@@ -221,4 +222,45 @@ fn expired_jobs_before_those_of_a_claim_are_read_once() {
         steps.load(Ordering::Relaxed)
     });
     assert!(steps[1] < 5 * steps[0], "four times as many expired jobs: {steps:?} steps");
+}
+
+/// It once added up all classes of the queue, for each batch that stored a job in it.
+#[test]
+fn bounded_queue_is_counted_once_however_many_classes_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut owned = owned(folder.path());
+    let mut cache = Cache { classes: Classes::load(&owned.writer).unwrap(), ..Cache::default() };
+    let max_depth = Change::Set(30);
+    let change = QueueChange { max_depth, ..QueueChange::default() };
+    let order = SetQueue { queue: "default".into(), change, by: String::new() };
+    let bound = batch_of(1, vec![Command::SetQueue(Box::new(order))]);
+    apply(&mut owned, &mut cache, &bound, Timestamp(1)).unwrap();
+    let counted = |owned: &Owned| {
+        let select = owned.writer.prepare_cached(depth::WAITING).unwrap();
+        select.get_status(StatementStatus::Run)
+    };
+    for n in 2..40 {
+        let mut job = job(n);
+        job.class.job_type = format!("type-{n}");
+        let stored = batch_of(n, vec![Command::Enqueue(Box::new(job))]);
+        let applied = apply(&mut owned, &mut cache, &stored, Timestamp(1)).unwrap();
+        let is_stored = matches!(applied.replies.as_slice(), [Reply::Enqueued(Ok(_))]);
+        assert_eq!(is_stored, n < 32, "{n}: {applied:?}");
+    }
+    assert_eq!(counted(&owned), 1);
+    // One place becomes free.
+    let order = JobOrder {
+        job: JobId(Uuid::from_u128(5)),
+        tenant: None,
+        by: "test".into(),
+        expected: None,
+    };
+    apply(&mut owned, &mut cache, &batch_of(40, vec![Command::Cancel(order)]), Timestamp(1))
+        .unwrap();
+    for n in 41..43 {
+        let applied = apply(&mut owned, &mut cache, &batch(n, 1), Timestamp(1)).unwrap();
+        let is_stored = matches!(applied.replies.as_slice(), [Reply::Enqueued(Ok(_))]);
+        assert_eq!(is_stored, n == 41, "{n}: {applied:?}");
+    }
+    assert_eq!(counted(&owned), 1);
 }

@@ -104,9 +104,8 @@ async fn find(
 
 /// How many dead letters a queue has.
 async fn of_queue(app: &App, queue: &str) -> Result<u64, ApiError> {
-    let tally = app.engine.store().tally().await?;
-    let classes = tally.iter().filter(|class| class.key.queue == *queue);
-    Ok(classes.map(|class| class.counts.dead_letters()).sum())
+    let classes = app.engine.store().tally_of(queue.to_owned()).await?;
+    Ok(classes.iter().map(|class| class.counts.dead_letters()).sum())
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

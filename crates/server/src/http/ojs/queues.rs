@@ -34,8 +34,9 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, tenant) = (req.queue().await?, req.tenant()?);
     let store = req.app.engine.store();
-    let queue = store.queues().await?.into_iter().find(|queue| queue.name == name);
-    let queue = queue
+    let queue = store
+        .queue(name.clone())
+        .await?
         .ok_or_else(|| ApiError::not_found(Missing::Queue, format!("queue {name} is not known")))?;
     let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == name);
     let bound = settings.and_then(|record| record.settings.max_depth);
@@ -87,11 +88,9 @@ async fn order(mut req: ApiRequest, paused: bool) -> Result<ApiResponse, ApiErro
 
 /// Counts one tenant's jobs only.
 async fn of_tenant(app: &App, queue: QueueStats, tenant: &str) -> Result<QueueStats, ApiError> {
-    let tally = app.engine.store().tally().await?;
+    let tally = app.engine.store().tally_of(queue.name.clone()).await?;
     let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
-    let theirs = tally.iter().filter(|class| {
-        class.key.queue == counts.name && class.key.tenant.as_deref() == Some(tenant)
-    });
+    let theirs = tally.iter().filter(|class| class.key.tenant.as_deref() == Some(tenant));
     let mut all = Counts::default();
     theirs.for_each(|class| all.add(&class.counts));
     for state in State::ALL {

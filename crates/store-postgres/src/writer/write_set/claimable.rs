@@ -91,6 +91,15 @@ macro_rules! whole_batch {
                  cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
                  on conflict (server, slot, class)
                      do update set available = t.available + excluded.available),
+             deeper as (
+                 insert into depth_slot as d (server, slot, queue, n)
+                 select o.server, o.slot, q.queue, sum(c.available)
+                 from opened o
+                 cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
+                 cross join lateral (
+                     select q.queue from class q where q.id = c.class offset 0) q
+                 group by o.server, o.slot, q.queue
+                 on conflict (server, slot, queue) do update set n = d.n + excluded.n),
              logged as (
                  insert into event_batch (lane, n, server, at, body)
                  select event_lane, n, server, {rest 3}, {rest 4} from opened)

@@ -90,7 +90,9 @@ impl Moving {
         import(&mut target, &place("back")).await.unwrap();
         // The model does not know that counts are taken over from other servers.
         let counted = sql(&self.database.url).await;
-        counted.execute("update tally set server = $1", &[&random::SERVER]).await.unwrap();
+        for sql in ["update tally set server = $1", "update depth set server = $1"] {
+            counted.execute(sql, &[&random::SERVER]).await.unwrap();
+        }
     }
 }
 

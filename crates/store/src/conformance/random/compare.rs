@@ -95,6 +95,11 @@ pub(super) fn reads<H: Harness>(
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
     both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
+    for queue in harness.block_on(model.queues()).map_err(|error| error.to_string())? {
+        let name = || queue.name.clone();
+        both.same("tally of", |it| it.tally_of(name()), |it| it.tally_of(name()), |all| all)?;
+        both.same("queue", |it| it.queue(name()), |it| it.queue(name()), |all| all)?;
+    }
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
     for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };

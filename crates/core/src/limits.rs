@@ -43,6 +43,11 @@ pub const BULK_UNIQUE_JOBS_MAX: usize = 1_000;
 pub const FETCH_JOBS_MAX: u32 = 1_000;
 /// Longest list page.
 pub const PAGE_MAX: u32 = 1_000;
+/// Most bytes of jobs on one page of a list, but for its first job; a page that ends there is
+/// short. Many readers at once must not fill the memory.
+pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest arguments and longest result that a list shows; the job by itself shows all.
+pub const LISTED_BYTES_MAX: usize = 16 * 1024;
 /// Longest `meta` of a job (OJS payload limits): it is shown and logged.
 pub const META_BYTES_MAX: usize = 64 * 1024;
 /// Longest queue name (OJS core, queue naming).

@@ -122,8 +122,15 @@ pub(crate) fn leadership(row: &Row) -> Result<Leadership, StoreError> {
 /// The columns that [`stored`] reads, with the payload.
 macro_rules! stored_columns {
     () => {
-        "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
-         j.origin, j.created, j.scheduled_for, j.args, j.meta, j.extra, j.keys"
+        stored_columns!("j.args")
+    };
+    ($args:literal) => {
+        concat!(
+            "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
+             j.origin, j.created, j.scheduled_for, ",
+            $args,
+            ", j.meta, j.extra, j.keys"
+        )
     };
 }
 pub(crate) use stored_columns;

@@ -28,6 +28,7 @@ macro_rules! cases {
     };
 }
 
+pub mod bytes;
 pub mod claim;
 pub mod crowd;
 pub mod depth;
@@ -127,6 +128,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         fair::cases(),
         depth::cases(),
         read::cases(),
+        bytes::cases(),
         durable::cases(),
     ] {
         check(harness, &family);

@@ -139,6 +139,14 @@ pub struct Payload {
     pub extra: String,
 }
 
+impl Payload {
+    /// Returns how long its texts are together, in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.args.len() + self.meta.len() + self.extra.len()
+    }
+}
+
 /// When a job may first run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {

@@ -13,6 +13,7 @@
 //! ```
 
 mod filter;
+mod fit;
 mod walk;
 
 use std::collections::HashSet;
@@ -26,7 +27,8 @@ use crate::query::JobQuery;
 use crate::tally::{ClassCounts, Counts};
 
 pub use filter::{Dialect, Values};
-pub use walk::{Look, Numbers, at_once, cursor, dead_letters, find};
+pub use fit::{Fit, dead_letters, filled, listed};
+pub use walk::{Look, Numbers, at_once, cursor, find};
 
 /// Jobs in a block: a class is noted once for each that it has jobs in.
 pub const BLOCK_BITS: u32 = 10;

@@ -77,8 +77,8 @@ impl JobQuery {
 /// A page of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPage {
-    /// The jobs, newest first. Fewer than were asked for if they are far apart: the next page
-    /// goes on.
+    /// The jobs, newest first, as [`listed`](crate::list::listed) shows them. Fewer than were asked
+    /// for if they are far apart or long: the next page goes on.
     pub jobs: Vec<JobRecord>,
     /// Cursor of the next page, if there is one.
     pub next: Option<String>,
@@ -366,7 +366,8 @@ pub struct DeadLetter {
 /// A page of dead letters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterPage {
-    /// The letters, newest first.
+    /// The letters, newest first; jobs as [`listed`](crate::list::listed) shows them. Fewer than
+    /// were asked for if they are long.
     pub letters: Vec<DeadLetter>,
     /// Cursor of the next page, if there is one.
     pub next: Option<String>,
@@ -381,7 +382,8 @@ pub struct LogQuery {
     pub job: JobId,
     /// After this line: the `id` of a [`LogLine`]; 0 for all.
     pub after: u64,
-    /// How many chunks at most.
+    /// How many chunks at most; fewer if these come to
+    /// [`PAGE_BYTES_MAX`](outlast_core::limits::PAGE_BYTES_MAX).
     pub limit: u32,
 }
 

@@ -85,6 +85,23 @@ pub struct JobRecord {
     pub ended_by: String,
     /// Why it is a dead letter, if it is.
     pub dead_letter: Option<DeadLetterReason>,
+    /// What a list left out.
+    pub omitted: Omitted,
+}
+
+/// Values of a job that a list leaves out because they are longer than
+/// [`LISTED_BYTES_MAX`](outlast_core::limits::LISTED_BYTES_MAX), with their lengths in bytes. A job that is read by itself has all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Omitted {
+    /// The arguments; an empty list is in their place.
+    pub args: Option<u64>,
+    /// The result; it looks as if there were none.
+    pub result: Option<u64>,
+}
+
+impl Omitted {
+    /// What stands for arguments that were left out.
+    pub const ARGS: &str = "[]";
 }
 
 impl JobRecord {
@@ -110,7 +127,15 @@ impl JobRecord {
             error: None,
             ended_by: String::new(),
             dead_letter: None,
+            omitted: Omitted { args: None, result: None },
         }
+    }
+
+    /// Returns how long its texts are in all, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        self.job.payload.bytes() + of(&self.result) + of(&self.error)
     }
 }
 
@@ -179,6 +204,9 @@ pub struct AttemptRecord {
     pub next_state: Option<State>,
     /// JSON object: its error.
     pub error: Option<String>,
+    /// The length of its error in bytes, if that is left out: the errors of later attempts come to
+    /// [`PAGE_BYTES_MAX`](outlast_core::limits::PAGE_BYTES_MAX).
+    pub omitted: Option<u64>,
     /// Exit code of the program.
     pub exit_code: Option<i32>,
     /// Who said that it ended.

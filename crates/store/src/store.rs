@@ -65,7 +65,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Lists jobs, newest first.
     async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError>;
 
-    /// Returns a job's attempts by epoch, the running one included.
+    /// Returns a job's attempts by epoch, the running one included. Of very many long errors, only
+    /// the latest are read.
     async fn attempts(&self, id: JobId) -> Result<Vec<AttemptRecord>, StoreError>;
 
     /// Returns what a job's attempts printed.

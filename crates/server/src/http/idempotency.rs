@@ -15,12 +15,11 @@ use outlast_core::budget::Spent;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::limits::{IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_KEY_KEPT};
-use outlast_store::apply;
 use outlast_store::command::{First, NewJob};
 use outlast_store::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce, Fingerprint};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::Enqueued;
-use outlast_store::{Command, Reply};
+use outlast_store::{Command, Reply, apply, list};
 use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
 
@@ -80,6 +79,17 @@ impl AnsweredJob {
         let details = JobDetails::of(app, record).await?;
         Ok(Self { details, deduplicated: stored.is_old() })
     }
+
+    /// The same for several jobs of one request: each as lists show it.
+    pub(super) async fn of_all(app: &App, stored: &[Enqueued]) -> Result<Vec<Self>, ApiError> {
+        let mut jobs = Vec::with_capacity(stored.len());
+        for stored in stored {
+            let record = orders::job(app, stored.id, None).await?;
+            let details = JobDetails::newborn(app, list::listed(record));
+            jobs.push(Self { details, deduplicated: stored.is_old() });
+        }
+        Ok(jobs)
+    }
 }
 
 impl IdempotencyKey {
@@ -117,10 +127,10 @@ impl IdempotencyKey {
         };
         let (ids, replayed): (Vec<JobId>, bool) = match outcome {
             Ok(EnqueuedOnce::Stored(stored)) if stored.iter().any(Enqueued::is_old) => {
-                let mut jobs = Vec::with_capacity(stored.len());
-                for stored in &stored {
-                    jobs.push(AnsweredJob::of(app, stored).await?);
-                }
+                let jobs = match stored.as_slice() {
+                    [one] => vec![AnsweredJob::of(app, one).await?],
+                    several => AnsweredJob::of_all(app, several).await?,
+                };
                 return Ok(Outcome { jobs, replayed: false });
             }
             Ok(EnqueuedOnce::Stored(stored)) => {

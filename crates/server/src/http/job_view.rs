@@ -8,8 +8,9 @@ use outlast_core::retry::{Jitter, wait};
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_store::command::Route;
-use outlast_store::record::{AttemptRecord, JobRecord, StoredJob};
+use outlast_store::record::{AttemptRecord, JobRecord, Omitted, StoredJob};
 use outlast_store::reply::Claimed;
+use outlast_wire::json::Object;
 use outlast_wire::ojs::job::{Course, ErrorView, JobView};
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ impl JobDetails {
         Ok(Self { record, errors, args })
     }
 
-    /// Returns a job as it was when it was new.
+    /// Returns a job without the errors of its earlier attempts, as one that is new.
     pub(crate) fn newborn(app: &App, record: JobRecord) -> Self {
         let args = masked(&record.job, &app.engine.settings().packs.current());
         Self { record, errors: Vec::new(), args }
@@ -49,6 +50,12 @@ impl JobDetails {
 
     pub(crate) const fn record(&self) -> &JobRecord {
         &self.record
+    }
+
+    /// Returns how long its texts are in all, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let errors = self.errors.iter().filter_map(|attempt| attempt.error.as_ref());
+        self.record.bytes() + errors.map(String::len).sum::<usize>()
     }
 
     pub(crate) fn view(&self) -> JobView<'_> {
@@ -85,6 +92,21 @@ pub(crate) fn claimed(claimed: &Claimed) -> JobView<'_> {
         course,
         ..stored(&claimed.job, &claimed.job.payload.args)
     }
+}
+
+/// Writes which fields a list leaves out, with their lengths in bytes, if it does: the arguments, under
+/// the name that the API has for them, and the result.
+pub(crate) fn omitted(object: &mut Object<'_>, args: &str, omitted: Omitted) {
+    if omitted == Omitted::default() {
+        return;
+    }
+    object.object("omitted", |object| {
+        for (name, length) in [(args, omitted.args), ("result", omitted.result)] {
+            if let Some(length) = length {
+                object.number(name, length);
+            }
+        }
+    });
 }
 
 fn stored<'a>(job: &'a StoredJob, args: &'a str) -> JobView<'a> {

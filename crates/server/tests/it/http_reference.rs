@@ -24,7 +24,11 @@ test. A running server serves the same description at `/openapi.json`, as OpenAP
 - Durations are seconds, or strings such as `200ms`, `30s`, `5m`; times are RFC 3339 in UTC.
 - Lists are paged: send `next_cursor` as `cursor` to get the next page; `null` means there is none. A page of jobs or
   events may be short, or empty, although there is a next one: each looks at a bounded part of the store. Of events the
-  last one is that which leaves the cursor as it was.
+  last one is that which leaves the cursor as it was. A page also ends before its jobs, or its output, come to more than
+  1 MiB, unless the first one alone does.
+- Lists leave out parameters, `args` and results above 16 KiB: these are `null`, `[]` or missing, and `omitted` has the
+  length of each in bytes. The job by itself shows them. `omitted` of an attempt is about its error, if later errors of
+  the same job come to 1 MiB.
 - Fields may be added to responses at any time: ignore those you do not know.
 ";
 

@@ -17,6 +17,7 @@ mod leadership;
 mod limits;
 mod long_polls;
 mod openapi;
+mod pages;
 mod placement;
 mod queues;
 mod reports;

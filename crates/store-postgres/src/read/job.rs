@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{DeadLetterReason, State};
+use outlast_core::limits::LISTED_BYTES_MAX;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassKey;
-use outlast_store::record::{HolderRecord, JobRecord};
+use outlast_store::list::Fit;
+use outlast_store::record::{HolderRecord, JobRecord, Omitted};
 use tokio_postgres::Row;
 
 use crate::read::Reader;
@@ -16,11 +18,14 @@ use crate::row::{self, STORED, get, stored_columns};
 
 /// A job wherever its moving part is, its holder or latest attempt, its latest error and
 /// its dead letter: one statement, so one moment. Claimable jobs are looked for one by one, and
-/// only where the job is nowhere else: joined as a whole, all of them would be read.
+/// only where the job is nowhere else: joined as a whole, all of them would be read. Arguments and
+/// results that are longer than `$2` bytes are left out: their lengths are shown.
 macro_rules! select_record {
     ($where:literal) => {
         concat!(
-            "select ", stored_columns!(), ",
+            "select ",
+            stored_columns!("case when octet_length(j.args) <= $2::bigint then j.args else '[]' end"),
+            ",
                 k.queue, k.job_type, k.route, k.tenant, k.isolated, k.keyed,
                 case when f.seq is not null then f.state when a.seq is not null then 'active'
                      when w.seq is not null then w.state
@@ -31,11 +36,14 @@ macro_rules! select_record {
                 coalesce(f.losses, a.losses, w.losses, r.losses),
                 coalesce(f.interruptions, a.interruptions, w.interruptions, r.interruptions),
                 coalesce(f.isolated, a.isolated, w.isolated, r.isolated),
-                f.at, f.attempt, f.shown, f.result, f.error, f.ended_by,
+                f.at, f.attempt, f.shown,
+                case when octet_length(f.result) <= $2 then f.result end, f.error, f.ended_by,
                 w.due, coalesce(w.since, r.since),
                 a.worker, a.plain, a.claimed, a.started, a.visible_until,
                 t.worker, t.plain, t.claimed, t.started,
-                e.error, d.reason, n.name
+                e.error, d.reason, n.name,
+                case when octet_length(j.args) > $2 then octet_length(j.args)::bigint end,
+                case when octet_length(f.result) > $2 then octet_length(f.result)::bigint end
              from job_row j
              join class k on k.id = j.class
              left join finished f on f.seq = j.seq
@@ -68,17 +76,38 @@ macro_rules! select_record {
 
 /// Returns the job of that id.
 pub(crate) async fn by_id(reader: &Reader, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-    let found = reader.one(select_record!("where j.id = $1"), &[&id.0]).await?;
+    let found = reader.one(select_record!("where j.id = $1"), &[&id.0, &i64::MAX]).await?;
     found.map(|row| record(&row)).transpose()
 }
 
-/// Returns the jobs of these numbers, by number.
-pub(crate) async fn by_seqs(
+/// How many jobs are asked for at once. If a page has no room for the first of them, the rest
+/// was sent in vain.
+const AT_ONCE: usize = 200;
+
+/// Returns the jobs of these numbers as lists show them, by number: in this order, as many as
+/// there is room for on a page, and the first one that has none.
+pub(crate) async fn listed(
     reader: &Reader,
     seqs: &[i64],
 ) -> Result<HashMap<i64, JobRecord>, StoreError> {
-    let rows = reader.all(select_record!("where j.seq = any($1)"), &[&seqs]).await?;
-    rows.iter().map(|row| Ok((get(row, 0)?, record(row)?))).collect()
+    let longest = i64::try_from(LISTED_BYTES_MAX).unwrap_or(i64::MAX);
+    let (mut found, mut fit) = (HashMap::with_capacity(seqs.len()), Fit::default());
+    for seqs in seqs.chunks(AT_ONCE) {
+        let mut is_full = false;
+        let sql = select_record!("where j.seq = any($1) order by j.seq desc");
+        reader
+            .each(sql, &[&seqs, &longest], |row| {
+                let job = record(row)?;
+                is_full = !fit.takes(job.bytes());
+                found.insert(get(row, 0)?, job);
+                Ok(!is_full)
+            })
+            .await?;
+        if is_full {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 const CLASS: usize = STORED;
@@ -88,6 +117,7 @@ const WAITING: usize = FINISHED + 6;
 const HOLDER: usize = WAITING + 2;
 const LATEST: usize = HOLDER + 5;
 const REST: usize = LATEST + 4;
+const OMITTED: usize = REST + 3;
 
 fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
     let tenant: String = get(row, CLASS + 3)?;
@@ -109,7 +139,10 @@ fn record(row: &Row) -> Result<JobRecord, StoreError> {
     let state = state.ok_or_else(|| StoreError::Corrupt(format!("job {} is nowhere", job.id)))?;
     let state =
         State::parse(state).ok_or_else(|| StoreError::Corrupt(format!("no state `{state}`")))?;
+    let length =
+        |at: usize| Ok::<_, StoreError>(get::<Option<i64>>(row, at)?.map(i64::unsigned_abs));
     let mut record = JobRecord {
+        omitted: Omitted { args: length(OMITTED)?, result: length(OMITTED + 1)? },
         epoch: row::epoch(row, MOVING + 1)?,
         life: row::life(row, MOVING + 2)?,
         isolated: get(row, MOVING + 6)?,

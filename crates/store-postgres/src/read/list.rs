@@ -10,7 +10,7 @@ use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
 use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;
-use crate::read::job::by_seqs;
+use crate::read::job::listed;
 use crate::read::queue;
 use crate::row::{self, get};
 
@@ -168,11 +168,10 @@ async fn column(reader: &Reader, sql: &str, values: &[Param<'_>]) -> Result<Vec<
 }
 
 pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, StoreError> {
-    let list::Numbers { seqs, next, total } = list::find(reader, query).await?;
-    let mut found = by_seqs(reader, &seqs).await?;
+    let numbers = list::find(reader, query).await?;
+    let mut found = listed(reader, &numbers.seqs).await?;
     // One that was pruned meanwhile is not there any more.
-    let jobs = seqs.iter().filter_map(|seq| found.remove(seq)).collect();
-    Ok(JobPage { jobs, next, total })
+    list::filled(numbers, |seq| Ok(found.remove(&seq)))
 }
 
 pub(crate) async fn dead_letters(
@@ -188,7 +187,7 @@ pub(crate) async fn dead_letters(
         found.push((get(row, 0)?, reason, row::time(row, 2)?));
     }
     let seqs: Vec<i64> = found.iter().map(|(seq, ..)| *seq).collect();
-    let mut jobs = by_seqs(reader, &seqs).await?;
+    let mut jobs = listed(reader, &seqs).await?;
     let total = reader
         .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from live_tally", &[])
         .await?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use outlast_store::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
@@ -155,16 +156,38 @@ impl Open {
         sql: &str,
         values: &[Value<'_>],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let known = self.statements().get(sql).cloned();
-        let statement = match known {
-            Some(statement) => statement,
-            None => {
-                let statement = self.client.prepare(sql).await?;
-                self.statements().insert(sql.to_owned(), statement.clone());
-                statement
-            }
-        };
+        let statement = self.statement(sql).await?;
         self.client.query(&statement, values).await
+    }
+
+    /// Passes the rows on as they come, until one is the last that is wanted.
+    async fn each(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        mut take: impl FnMut(&Row) -> Result<bool, StoreError>,
+    ) -> Result<Result<(), StoreError>, tokio_postgres::Error> {
+        let statement = self.statement(sql).await?;
+        let rows = self.client.query_raw(&statement, values.iter().copied()).await?;
+        let mut rows = std::pin::pin!(rows);
+        while let Some(row) = rows.try_next().await? {
+            match take(&row) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    async fn statement(&self, sql: &str) -> Result<Statement, tokio_postgres::Error> {
+        let known = self.statements().get(sql).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let statement = self.client.prepare(sql).await?;
+        self.statements().insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 
     fn statements(&self) -> std::sync::MutexGuard<'_, HashMap<String, Statement>> {
@@ -186,6 +209,24 @@ impl Reader {
         let answer = answer.ok_or_else(|| StoreError::Unavailable("no answer in time".into()))?;
         self.unanswered.fetch_sub(1, Ordering::Relaxed);
         answer.map_err(|error| Failure::from(error).into())
+    }
+
+    /// Passes the rows to `take` one by one as they come, until it returns that it wants no more: what
+    /// is held in memory is bounded, however much is found.
+    pub(super) async fn each(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        take: impl FnMut(&Row) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        let open = self.open.as_ref().ok_or(StoreError::Closed)?;
+        self.inner.note(sql);
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        let asking = open.each(sql, values, take);
+        let answer = self.inner.silence.answer(open.line, self.inner.limit, asking).await;
+        let answer = answer.ok_or_else(|| StoreError::Unavailable("no answer in time".into()))?;
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        answer.map_err(|error| StoreError::from(Failure::from(error)))?
     }
 
     pub(super) async fn one(

@@ -130,6 +130,7 @@ families!(
     fair,
     depth,
     read,
+    bytes,
     events,
     durable,
 );

@@ -3,12 +3,13 @@
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
+use outlast_core::limits::PAGE_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::record::AttemptRecord;
 use rusqlite::Connection;
 
 use crate::read::job::{seq_of, worker_name};
-use crate::row::{self, failed};
+use crate::row::{self, failed, int};
 
 pub(crate) fn of_job(db: &Connection, id: JobId) -> Result<Vec<AttemptRecord>, StoreError> {
     let Some(seq) = seq_of(db, id)? else { return Ok(Vec::new()) };
@@ -26,14 +27,18 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
-                    next_state, error, exit_code, by, evidence, evidence_code,
-                    pack_digest
-             from attempt_row where seq = ? order by epoch",
+                    next_state, case when upto <= ?2 then error end, exit_code, by, evidence,
+                    evidence_code, pack_digest, case when upto > ?2 then octet_length(error) end
+             from (select *, sum(octet_length(error)) over (
+                       order by epoch desc rows unbounded preceding) as upto
+                   from attempt_row where seq = ?1)
+             order by epoch",
         )
         .map_err(failed)?;
     let rows = select
-        .query_map([seq], |row| {
+        .query_map((seq, int(u64::try_from(PAGE_BYTES_MAX).unwrap_or(u64::MAX))), |row| {
             Ok(AttemptRecord {
+                omitted: row.get(16)?,
                 epoch: row::epoch(row, 0)?,
                 life: row::life(row, 1)?,
                 attempt: row.get(2)?,
@@ -80,6 +85,7 @@ fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreEr
                 outcome: None,
                 next_state: None,
                 error: None,
+                omitted: None,
                 exit_code: None,
                 by: String::new(),
                 evidence: Evidence::default(),

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State};
+use outlast_core::limits::LISTED_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, ClassKey};
-use outlast_store::record::{HolderRecord, JobRecord, StoredJob};
+use outlast_store::record::{HolderRecord, JobRecord, Omitted, StoredJob};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::row::{self, failed, int};
@@ -14,7 +15,7 @@ use crate::writer::{class_of, rank_of, stored};
 
 /// Returns the job of that id.
 pub(crate) fn by_id(db: &Connection, id: JobId) -> Result<Option<JobRecord>, StoreError> {
-    seq_of(db, id)?.map(|seq| by_seq(db, seq)).transpose()
+    seq_of(db, id)?.map(|seq| by_seq(db, seq, i64::MAX)).transpose()
 }
 
 pub(crate) fn seq_of(db: &Connection, id: JobId) -> Result<Option<i64>, StoreError> {
@@ -36,29 +37,45 @@ pub(crate) fn class_key(db: &Connection, class: ClassId) -> Result<Arc<ClassKey>
     Ok(Arc::new(class_of(row)?.1))
 }
 
-/// Returns the job of that number.
-pub(crate) fn by_seq(db: &Connection, seq: i64) -> Result<JobRecord, StoreError> {
+/// Returns the job of that number as lists show it: long values are not even read.
+pub(crate) fn listed(db: &Connection, seq: i64) -> Result<JobRecord, StoreError> {
+    by_seq(db, seq, int(u64::try_from(LISTED_BYTES_MAX).unwrap_or(u64::MAX)))
+}
+
+/// Returns the job of that number, without values that are longer than `longest` bytes.
+fn by_seq(db: &Connection, seq: i64, longest: i64) -> Result<JobRecord, StoreError> {
     let mut select = db
         .prepare_cached(
-            "select seq, id, class, priority, args, meta, extra, rules, timeout_ms, visibility_ms,
-                    strand_ms, origin, created, scheduled_for, keys
-             from job_row where seq = ?",
+            "select seq, id, class, priority,
+                    case when octet_length(args) <= ?2 then args else ?3 end, meta, extra, rules,
+                    timeout_ms, visibility_ms, strand_ms, origin, created, scheduled_for, keys,
+                    case when octet_length(args) > ?2 then octet_length(args) end
+             from job_row where seq = ?1",
         )
         .map_err(failed)?;
-    let mut rows = select.query([seq]).map_err(failed)?;
+    let mut rows = select.query((seq, longest, Omitted::ARGS)).map_err(failed)?;
     let Some(found) = rows.next().map_err(failed)? else {
         return Err(StoreError::Corrupt(format!("no job row {seq}")));
     };
     let (_, job) = stored(found, |class| class_key(db, class))?;
+    let args = found.get(OMITTED).map_err(failed)?;
     let job = Arc::new(job);
-    let mut record = moving(db, seq, &job)?;
+    let mut record = moving(db, (seq, longest), &job)?;
+    record.omitted.args = args;
     complete(db, seq, &mut record)?;
     Ok(record)
 }
 
+/// The column with the length of arguments that were left out.
+const OMITTED: usize = 15;
+
 /// Reads the moving part, wherever it is.
-fn moving(db: &Connection, seq: i64, job: &Arc<StoredJob>) -> Result<JobRecord, StoreError> {
-    let found = match finished(db, seq, job)? {
+fn moving(
+    db: &Connection,
+    (seq, longest): (i64, i64),
+    job: &Arc<StoredJob>,
+) -> Result<JobRecord, StoreError> {
+    let found = match finished(db, (seq, longest), job)? {
         Some(record) => Some(record),
         None => match active(db, seq, job)? {
             Some(record) => Some(record),
@@ -88,18 +105,19 @@ fn base(
 
 fn finished(
     db: &Connection,
-    seq: i64,
+    (seq, longest): (i64, i64),
     job: &Arc<StoredJob>,
 ) -> Result<Option<JobRecord>, StoreError> {
     let mut select = db
         .prepare_cached(
             "select epoch, life, failures, losses, interruptions, isolated, state, at, attempt,
-                    shown, result, error, ended_by
-             from finished where seq = ?",
+                    shown, case when octet_length(result) <= ?2 then result end, error, ended_by,
+                    case when octet_length(result) > ?2 then octet_length(result) end
+             from finished where seq = ?1",
         )
         .map_err(failed)?;
     select
-        .query_row([seq], |row| {
+        .query_row((seq, longest), |row| {
             let at = row::time(row, 7)?;
             let shown: bool = row.get(9)?;
             Ok(JobRecord {
@@ -109,6 +127,7 @@ fn finished(
                 result: row.get(10)?,
                 error: row.get(11)?,
                 ended_by: row.get(12)?,
+                omitted: Omitted { args: None, result: row.get(13)? },
                 ..base(row, 0, job, row::state(row, 6)?)?
             })
         })

@@ -9,7 +9,7 @@ use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-use crate::read::job::by_seq;
+use crate::read::job::listed;
 use crate::read::queue;
 use crate::row::{self, failed};
 
@@ -157,9 +157,8 @@ fn json(numbers: &[i64]) -> Value {
 }
 
 pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreError> {
-    let list::Numbers { seqs, next, total } = list::at_once(list::find(&Lists(db), query))?;
-    let jobs = seqs.into_iter().map(|seq| by_seq(db, seq)).collect::<Result<_, _>>()?;
-    Ok(JobPage { jobs, next, total })
+    let found = list::at_once(list::find(&Lists(db), query))?;
+    list::filled(found, |seq| listed(db, seq).map(Some))
 }
 
 pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPage, StoreError> {
@@ -178,5 +177,5 @@ pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPag
     let sql = "select coalesce(sum(exhausted + abandoned), 0) from tally";
     let total = Lists(db).column(sql, Vec::new())?.first().copied().unwrap_or(0);
     let total = u64::try_from(total).unwrap_or(0);
-    list::dead_letters(found, (total, page.limit), |seq| by_seq(db, seq).map(Some))
+    list::dead_letters(found, (total, page.limit), |seq| listed(db, seq).map(Some))
 }

@@ -1,6 +1,7 @@
 //! What attempts printed.
 
 use outlast_store::StoreError;
+use outlast_store::list::Fit;
 use outlast_store::query::{LogLine, LogPage, LogQuery};
 use rusqlite::Connection;
 
@@ -26,5 +27,13 @@ pub(crate) fn of_job(db: &Connection, query: &LogQuery) -> Result<LogPage, Store
             })
         })
         .map_err(failed)?;
-    Ok(LogPage { lines: rows.collect::<Result<_, _>>().map_err(failed)? })
+    let (mut lines, mut fit) = (Vec::new(), Fit::default());
+    for line in rows {
+        let line = line.map_err(failed)?;
+        if !fit.takes(line.bytes.len()) {
+            break;
+        }
+        lines.push(line);
+    }
+    Ok(LogPage { lines })
 }

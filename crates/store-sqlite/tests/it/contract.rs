@@ -111,6 +111,7 @@ families!(
     fair,
     depth,
     read,
+    bytes,
     events,
     durable,
 );

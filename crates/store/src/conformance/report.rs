@@ -297,9 +297,13 @@ fn print<H: Harness>(
 
 /// The numbers of attempts, and what they printed.
 fn printed<H: Harness>(world: &World<'_, H>, job: JobId) -> Vec<(u64, Vec<u8>)> {
-    let query = LogQuery { job, after: 0, limit: 100 };
-    let lines = world.ask(world.store().logs(query)).lines;
-    lines.into_iter().map(|line| (line.epoch.0, line.bytes)).collect()
+    let (mut after, mut all) = (0, Vec::new());
+    loop {
+        let lines = world.ask(world.store().logs(LogQuery { job, after, limit: 100 })).lines;
+        let Some(last) = lines.last() else { return all };
+        after = last.id;
+        all.extend(lines.into_iter().map(|line| (line.epoch.0, line.bytes)));
+    }
 }
 
 /// Each number once had room for a whole attempt's output.

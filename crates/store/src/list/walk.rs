@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use outlast_core::id::JobId;
-use outlast_core::job::DeadLetterReason;
 use outlast_core::time::Timestamp;
 
 use super::filter::{Dialect, Filter, Values, first_made_at};
@@ -15,8 +14,7 @@ use super::{
 };
 use crate::command::ClassId;
 use crate::error::StoreError;
-use crate::query::{DeadLetter, DeadLetterPage, JobQuery, Page};
-use crate::record::JobRecord;
+use crate::query::{JobQuery, Page};
 
 /// What a walk asks of a store.
 #[expect(async_fn_in_trait, reason = "each store awaits its own")]
@@ -133,35 +131,6 @@ pub fn cursor(page: &Page) -> Result<i64, StoreError> {
         text.parse()
             .map_err(|_not_a_number| StoreError::Rejected(format!("`{text}` is not a cursor")))
     })
-}
-
-/// Cuts a page from rows that begin with their number, of which one more than fits was looked
-/// for; returns where the next page begins.
-fn cut<T>(rows: &mut Vec<T>, limit: u32, seq: impl Fn(&T) -> i64) -> Option<String> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    rows.last().filter(|_| more).map(|row| seq(row).to_string())
-}
-
-/// Makes a page of dead letters of the numbers, reasons and times that were found, of which one
-/// more than fits was looked for. A job that was pruned meanwhile is left out.
-///
-/// # Errors
-/// Returns why a job could not be read.
-pub fn dead_letters(
-    mut found: Vec<(i64, DeadLetterReason, Timestamp)>,
-    (total, limit): (u64, u32),
-    mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
-) -> Result<DeadLetterPage, StoreError> {
-    let next = cut(&mut found, limit, |letter| letter.0);
-    let mut letters = Vec::with_capacity(found.len());
-    for (seq, reason, at) in found {
-        if let Some(job) = job(seq)? {
-            letters.push(DeadLetter { job, reason, at, cursor: seq.to_string() });
-        }
-    }
-    Ok(DeadLetterPage { letters, next, total })
 }
 
 /// Returns what a call gives that waits for nothing.

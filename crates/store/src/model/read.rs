@@ -15,13 +15,14 @@ use outlast_core::worker::liveness::Liveness;
 use crate::apply::loaded::rank;
 use crate::command::{ClassId, ClassKey};
 use crate::error::StoreError;
+use crate::list::{self, Fit, Numbers};
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
-    AheadQuery, Claimable, ClassBacklog, DeadLetter, DeadLetterPage, JobPage, JobQuery, LogPage,
-    LogQuery, OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use crate::record::{
-    AttemptRecord, HolderRecord, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
+    AttemptRecord, HolderRecord, InFlightJob, JobRecord, Omitted, WorkerBrief, WorkerRecord,
 };
 use crate::store::GONE_SHOWN;
 use crate::tally::{self, ClassCounts, Counts};
@@ -41,6 +42,7 @@ impl Row {
             outcome: None,
             next_state: None,
             error: None,
+            omitted: None,
             exit_code: None,
             by: String::new(),
             evidence: Evidence::default(),
@@ -93,6 +95,7 @@ impl Row {
             error: self.error(),
             ended_by: self.ended_by.to_owned(),
             dead_letter: self.dead_letter.map(|(reason, _)| reason),
+            omitted: Omitted::default(),
         }
     }
 
@@ -140,6 +143,11 @@ fn before(page: &Page) -> Result<Seq, StoreError> {
     })
 }
 
+/// Returns a sequence number as other stores have it.
+fn number(seq: Seq) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
 /// Cuts a page out of what matches; `next` is set when there is more.
 fn cut<T>(mut rows: Vec<(Seq, T)>, page: &Page) -> (Vec<T>, Option<String>) {
     let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
@@ -158,10 +166,14 @@ impl Tables {
         let before = before(&query.page)?;
         let matching = || self.rows.iter().rev().filter(|(_, row)| row.matches(query));
         let rows = matching().filter(|(seq, _)| **seq < before);
-        let (jobs, next) =
-            cut(rows.map(|(seq, row)| (*seq, self.named(row.record()))).collect(), &query.page);
-        let total = u64::try_from(matching().count()).unwrap_or(u64::MAX);
-        Ok(JobPage { jobs, next, total: Some(total) })
+        let (seqs, next) = cut(rows.map(|(seq, _)| (*seq, number(*seq))).collect(), &query.page);
+        let total = u64::try_from(matching().count()).ok();
+        list::filled(Numbers { seqs, next, total }, |seq| Ok(self.listed(seq)))
+    }
+
+    fn listed(&self, number: i64) -> Option<JobRecord> {
+        let seq = Seq::try_from(number).ok()?;
+        self.rows.get(&seq).map(|row| list::listed(self.named(row.record())))
     }
 
     pub(super) fn attempts(&self, id: JobId) -> Vec<AttemptRecord> {
@@ -170,7 +182,16 @@ impl Tables {
             let worker_name = self.name(attempt.worker).or(attempt.worker_name);
             AttemptRecord { worker_name, ..attempt }
         };
-        row.attempts.iter().cloned().chain(row.running()).map(name).collect()
+        let mut attempts: Vec<AttemptRecord> =
+            row.attempts.iter().cloned().chain(row.running()).map(name).collect();
+        let mut fit = Fit::default();
+        for attempt in attempts.iter_mut().rev() {
+            let length = attempt.error.as_ref().map_or(0, String::len);
+            if let Some(error) = attempt.error.take_if(|_| !fit.takes(length)) {
+                attempt.omitted = u64::try_from(error.len()).ok();
+            }
+        }
+        attempts
     }
 
     /// A native worker's name, as long as the worker is not forgotten.
@@ -189,7 +210,9 @@ impl Tables {
         let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
         let Some((_, row)) = self.find(query.job) else { return LogPage { lines: Vec::new() } };
         let lines = row.log.iter().map(|(_, line)| line).filter(|line| line.id > query.after);
-        LogPage { lines: lines.take(limit).cloned().collect() }
+        let mut fit = Fit::default();
+        let lines = lines.take(limit).take_while(|line| fit.takes(line.bytes.len()));
+        LogPage { lines: lines.cloned().collect() }
     }
 
     pub(super) fn workers(&self) -> Vec<WorkerRecord> {
@@ -359,13 +382,13 @@ impl Tables {
         let letters = || {
             self.rows.iter().rev().filter_map(|(seq, row)| {
                 let (reason, at) = row.dead_letter?;
-                let (job, cursor) = (self.named(row.record()), seq.to_string());
-                Some((*seq, DeadLetter { job, reason, at, cursor }))
+                Some((*seq, reason, at))
             })
         };
         let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);
-        let (letters, next) = cut(letters().filter(|(seq, _)| *seq < before).collect(), page);
-        Ok(DeadLetterPage { letters, next, total })
+        let found = letters().filter(|(seq, ..)| *seq < before);
+        let found = found.map(|(seq, reason, at)| (number(seq), reason, at)).collect();
+        list::dead_letters(found, (total, page.limit), |seq| Ok(self.listed(seq)))
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {

@@ -157,6 +157,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         outcome: Some(outcome),
         next_state: Some(step.to),
         error: detail.error.clone(),
+        omitted: None,
         exit_code: detail.exit_code,
         by: cause.by.to_owned(),
         evidence: detail.evidence.clone(),

@@ -145,6 +145,11 @@ fn reads_tell_what_the_contract_says() {
 }
 
 #[test]
+fn reads_are_bounded_in_bytes_as_the_contract_says() {
+    check(&Model, &conformance::bytes::cases());
+}
+
+#[test]
 fn crashes_leave_what_the_contract_says() {
     check(&Model, &conformance::durable::cases());
 }

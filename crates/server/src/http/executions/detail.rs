@@ -206,6 +206,9 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     object.text_or_null("outcome", record.outcome.map(outlast_core::job::Outcome::as_str));
     object.text_or_null("next_state", record.next_state.map(State::as_str));
     object.raw_or_null("error", record.error.as_deref());
+    if let Some(length) = record.omitted {
+        object.object("omitted", |object| object.number("error", length));
+    }
     match record.exit_code {
         Some(code) => object.number("exit_code", code),
         None => object.raw("exit_code", "null"),

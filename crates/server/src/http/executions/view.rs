@@ -66,8 +66,13 @@ pub(super) fn fields(
     let job = &record.job;
     object.plain("id", job.id);
     object.text("action_ref", &job.key.job_type);
-    let parameters = job_view::parameters(job, &app.engine.settings().packs.current());
-    object.raw("parameters", &parameters.to_string());
+    match record.omitted.args {
+        None => {
+            let parameters = job_view::parameters(job, &app.engine.settings().packs.current());
+            object.raw("parameters", &parameters.to_string());
+        }
+        Some(_) => object.raw("parameters", "null"),
+    }
     object.text("status", status(record).as_str());
     object.plain("state", record.state);
     object.text("queue", &job.key.queue);
@@ -85,6 +90,7 @@ pub(super) fn fields(
     let stranded = record.error.as_deref().filter(|_| record.ended_by == "stranded");
     object.raw_or_null("result", record.result.as_deref().or(stranded));
     object.raw_or_null("error", record.error.as_deref());
+    job_view::omitted(object, "parameters", record.omitted);
     let ended_by = Some(record.ended_by.as_str()).filter(|by| !by.is_empty());
     object.text_or_null("ended_by", ended_by);
     let letter = record.dead_letter.map(outlast_core::job::DeadLetterReason::as_str);

@@ -1,6 +1,7 @@
 //! Dead letters: look, replay, take off the list.
 
 use outlast_store::command::JobOrder;
+use outlast_store::list::Fit;
 use outlast_store::query::{DeadLetter, Page};
 use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
@@ -8,7 +9,7 @@ use outlast_wire::json::Object;
 use super::jobs;
 use crate::engine::unexpected;
 use crate::http::error::{ApiError, Missing};
-use crate::http::job_view::JobDetails;
+use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, orders};
@@ -23,15 +24,23 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let limit = page.limit;
     let offset = req.number::<usize>("offset")?.unwrap_or(0);
     let queue = req.query("queue");
-    let Found { letters, next, total } = find(&req.app, queue.as_deref(), page, offset).await?;
-    let mut shown = Vec::with_capacity(letters.len());
-    for DeadLetter { job, reason, at, .. } in letters {
-        shown.push((JobDetails::of(&req.app, job).await?, reason, at));
+    let Found { letters, mut next, total } = find(&req.app, queue.as_deref(), page, offset).await?;
+    let (mut shown, mut fit, mut last) = (Vec::with_capacity(letters.len()), Fit::default(), None);
+    for DeadLetter { job, reason, at, cursor } in letters {
+        let details = JobDetails::of(&req.app, job).await?;
+        // The errors of earlier attempts are as much again.
+        if !fit.takes(details.bytes()) {
+            next = last;
+            break;
+        }
+        shown.push((details, reason, at));
+        last = Some(cursor);
     }
     Ok(ApiResponse::object(|object| {
         object.array("jobs", &shown, |out, (shown, reason, at)| {
             let mut object = Object::begin(out);
             shown.view().fields(&mut object);
+            omitted(&mut object, "args", shown.record().omitted);
             object.text("dead_letter_reason", reason.as_str());
             object.time("dead_lettered_at", *at);
             object.end();

@@ -15,7 +15,7 @@ use outlast_wire::ojs::enqueue::{self, Envelope};
 use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
-use crate::http::job_view::JobDetails;
+use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, orders};
@@ -120,11 +120,7 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         other => return Err(unexpected("a bulk enqueue", &other).into()),
     };
     if stored.iter().any(|stored| stored.by_key.is_some()) {
-        let mut shown = Vec::with_capacity(stored.len());
-        for stored in &stored {
-            shown.push(AnsweredJob::of(&req.app, stored).await?);
-        }
-        return Ok(several(&shown));
+        return Ok(several(&AnsweredJob::of_all(&req.app, &stored).await?));
     }
     let mut out = Vec::with_capacity(body.len() * 2 + 256 * stored.len());
     let mut object = Object::begin(&mut out);
@@ -147,6 +143,7 @@ fn several(jobs: &[AnsweredJob]) -> ApiResponse {
         object.array("jobs", jobs, |out, shown| {
             let mut object = Object::begin(out);
             shown.details.view().fields(&mut object);
+            omitted(&mut object, "args", shown.details.record().omitted);
             if shown.deduplicated {
                 object.raw("deduplicated", "true");
             }

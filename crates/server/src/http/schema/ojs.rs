@@ -195,6 +195,7 @@ pub(super) fn job() -> Value {
         ("result?", any()),
         ("error?", open(&[])),
         ("errors?", list(open(&[]))),
+        ("omitted?", object(&[("args?", int()), ("result?", int())])),
         ("epoch?", int()),
         ("lease?", text()),
     ])

@@ -9,6 +9,12 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// How long one is kept; clients do not repeat a request later than that.
 pub const IDEMPOTENCY_KEY_KEPT: Span = Span::from_secs(24 * 3600);
+/// Most bytes of request bodies in memory at once: of long ones, of short ones, and of workers'.
+/// Each costs about three times its length until it is stored and answered.
+pub const BODIES_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Longest body, and longest job, that counts as short: those have room of their own, also in
+/// batches.
+pub const SHORT_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Deepest JSON accepted: keeps recursive readers away from the end of their stack.
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Largest result of a job.
@@ -48,6 +54,17 @@ pub const PAGE_MAX: u32 = 1_000;
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest arguments and longest result that a list shows; the job by itself shows all.
 pub const LISTED_BYTES_MAX: usize = 16 * 1024;
+/// Most bytes of the event log that one read holds, but for the first batch: a reader that begins
+/// with the oldest events must not fill the memory.
+pub const EVENTS_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// How many bytes of jobs a claim takes: none after these, whatever it asks for. The rest is
+/// claimed at once after that.
+pub const CLAIM_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many bytes of jobs that programs stored by SQL a server takes in at once: none after these.
+pub const ARRIVALS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes that one prune frees in a store with one writer, which all other batches wait for; of
+/// a job with more output, some goes.
+pub const PRUNE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest `meta` of a job (OJS payload limits): it is shown and logged.
 pub const META_BYTES_MAX: usize = 64 * 1024;
 /// Longest queue name (OJS core, queue naming).

@@ -16,8 +16,10 @@
 //! allows: clocks of writers differ a little, and no event is skipped for it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::fmt::Write as _;
+
+use outlast_core::limits::EVENTS_BYTES_MAX;
 
 use crate::codec;
 use crate::error::StoreError;
@@ -131,8 +133,47 @@ pub struct Logged {
     pub n: i64,
     /// Its time.
     pub at: i64,
-    /// Its events, as text.
-    pub body: String,
+    /// Its events, as text; `None` if the window had no room for it.
+    pub body: Option<String>,
+}
+
+/// Where a batch is, and how long its events are: what is read of each first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// The lane.
+    pub lane: i64,
+    /// Its number in its lane.
+    pub n: i64,
+    /// Its time.
+    pub at: i64,
+    /// The length of its events, in bytes.
+    pub bytes: u64,
+}
+
+/// Returns which of these batches are read: in the order in which [`Reading::read`] takes them,
+/// the first one and those after it that come to [`EVENTS_BYTES_MAX`] with it. The batches of each
+/// lane must be together and in order.
+#[must_use]
+pub fn with_room(mut sizes: Vec<Size>) -> HashSet<(i64, i64)> {
+    let mut last: Option<(i64, i64)> = None;
+    for size in &mut sizes {
+        // As a reader merges them: the time of a lane never falls.
+        let before = last.filter(|(lane, _)| *lane == size.lane).map_or(i64::MIN, |(_, at)| at);
+        size.at = size.at.max(before);
+        last = Some((size.lane, size.at));
+    }
+    sizes.sort_by_key(|size| (size.at, size.lane, size.n));
+    let most = u64::try_from(EVENTS_BYTES_MAX).unwrap_or(u64::MAX);
+    let mut bytes = 0_u64;
+    let mut room = HashSet::with_capacity(sizes.len());
+    for size in sizes {
+        bytes = bytes.saturating_add(size.bytes);
+        if !room.is_empty() && bytes > most {
+            break;
+        }
+        room.insert((size.lane, size.n));
+    }
+    room
 }
 
 /// The next batches of a lane.
@@ -154,6 +195,18 @@ impl Window {
     pub fn new((lane, open): (i64, bool), batches: Vec<Logged>, limit: usize) -> Self {
         Self { lane, open, more: batches.len() >= limit, batches: batches.into() }
     }
+
+    /// Whether its next batch was not read.
+    fn has_no_room(&self) -> bool {
+        self.batches.front().is_some_and(|batch| batch.body.is_none())
+    }
+}
+
+/// Whether windows hold no more than they may.
+fn is_bounded(windows: &[Window]) -> bool {
+    let bodies = windows.iter().flat_map(|window| &window.batches);
+    let lengths: Vec<usize> = bodies.filter_map(|it| Some(it.body.as_ref()?.len())).collect();
+    lengths.len() <= 1 || lengths.iter().sum::<usize>() <= EVENTS_BYTES_MAX
 }
 
 /// Returns how many batches of each lane to read at once.
@@ -233,6 +286,7 @@ impl<'q> Reading<'q> {
     /// Returns that a batch cannot be read.
     pub fn read(&mut self, mut windows: Vec<Window>) -> Result<bool, StoreError> {
         // The time of a lane never falls: what was committed later is read later.
+        debug_assert!(is_bounded(&windows), "a window holds too many bytes");
         let mut heads: BinaryHeap<Reverse<(i64, i64, usize)>> = BinaryHeap::new();
         for (at, window) in windows.iter().enumerate() {
             match window.batches.front() {
@@ -244,6 +298,9 @@ impl<'q> Reading<'q> {
         while let Some(Reverse((time, lane, at))) = heads.pop() {
             if self.events.len() >= self.limit || self.looked >= LOOKED_MAX {
                 return Ok(true);
+            }
+            if windows.get(at).is_some_and(Window::has_no_room) {
+                return Ok(false);
             }
             self.enter(lane, &windows);
             let Some(window) = windows.get_mut(at) else { continue };
@@ -283,7 +340,7 @@ impl<'q> Reading<'q> {
             return Ok(true);
         }
         let first = if batch.n == place.n { place.i } else { 0 };
-        let events = codec::events_of_text(&batch.body)?;
+        let events = codec::events_of_text(batch.body.as_deref().unwrap_or("[]"))?;
         self.looked += 1 + events.len();
         let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
         for (event, i) in events.into_iter().zip(0_i64..).filter(|(_, i)| *i >= first) {
@@ -334,11 +391,52 @@ mod tests {
             limit: 10,
         };
         let mut reading = Reading::of(&query).unwrap();
-        let batch = |lane: i64| Logged { n: 9, at: lane, body: "[]".to_owned() };
+        let batch = |lane: i64| Logged { n: 9, at: lane, body: Some("[]".to_owned()) };
         let lane = |lane: i64| Window::new((lane, lane == 600), vec![batch(lane)], 8);
         assert!(reading.read((1..=600).map(lane).collect()).unwrap());
         let page = reading.page();
         assert_eq!((page.next.as_str(), page.is_complete), ("600_600=10.0", true));
+    }
+
+    #[test]
+    fn first_batches_of_all_lanes_share_the_room_and_there_is_some_for_the_very_first() {
+        let size = |lane, n, at, bytes| Size { lane, n, at, bytes };
+        let whole = EVENTS_BYTES_MAX as u64;
+        let room = |sizes: Vec<Size>| {
+            let mut room: Vec<_> = with_room(sizes).into_iter().collect();
+            room.sort_unstable();
+            room
+        };
+        assert_eq!(room(vec![size(1, 1, 9, 5), size(2, 7, 3, 3 * whole)]), [(2, 7)]);
+        let (half, more) = (whole / 2, whole / 2 + 1);
+        assert_eq!(
+            room(vec![size(1, 1, 1, half), size(1, 2, 5, more), size(2, 1, 2, half)]),
+            [(1, 1), (2, 1)]
+        );
+        // A clock that was set back does not move a batch before the one it follows.
+        assert_eq!(
+            room(vec![size(1, 1, 6, half), size(1, 2, 1, half), size(2, 1, 5, more)]),
+            [(2, 1)]
+        );
+    }
+
+    #[test]
+    fn page_stops_at_a_batch_that_was_not_read_and_goes_on_with_it() {
+        let query = EventQuery {
+            after: None,
+            names: Vec::new(),
+            queues: Vec::new(),
+            job: None,
+            worker: None,
+            limit: 10,
+        };
+        let mut reading = Reading::of(&query).unwrap();
+        let batch = |n, body: Option<&str>| Logged { n, at: n, body: body.map(str::to_owned) };
+        let window = |batches| vec![Window::new((1, false), batches, 500)];
+        assert!(!reading.read(window(vec![batch(1, Some("[]")), batch(2, None)])).unwrap());
+        assert_eq!(reading.cursor().from(1), 2);
+        assert!(reading.read(window(vec![batch(2, Some("[]"))])).unwrap());
+        assert_eq!(reading.page().next, "1");
     }
 
     /// Batches were counted once, and not what is in them: a page of a busy store took seconds.
@@ -355,8 +453,8 @@ mod tests {
         let mut reading = Reading::of(&query).unwrap();
         let one = r#"{"t":1,"k":"job.completed","by":"","ev":""}"#;
         let body = format!("[{}]", [one; 999].join(","));
-        let batches = (1..=500).map(|n| Logged { n, at: n, body: body.clone() }).collect();
-        assert!(reading.read(vec![Window::new((1, true), batches, 500)]).unwrap());
+        let batches = (1..=40).map(|n| Logged { n, at: n, body: Some(body.clone()) }).collect();
+        assert!(reading.read(vec![Window::new((1, true), batches, 40)]).unwrap());
         let page = reading.page();
         assert_eq!((page.next.as_str(), page.is_complete), ("1_1=21.0", false));
     }

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::cursor::{Cursor, EVER, Logged, Reading, Window, life_of, window};
 use outlast_store::event::{EventPage, EventQuery};
@@ -28,14 +29,23 @@ const LANES: &str = "with recursive s(lane) as (
      select l.lane, o.lane is not null from l left join open o on o.lane = l.lane
      order by l.lane";
 
-/// The next batches of each lane.
-const BATCHES: &str = "select s.lane, b.n, b.at, b.body
-     from unnest($1::bigint[], $2::bigint[]) s(lane, n)
-     cross join lateral (
-         select b.n, b.at, b.body from event_batch b
-         where b.lane = s.lane and b.n >= s.n and b.at >= $3 and b.at <= $5
-         order by b.n limit $4) b
-     order by s.lane, b.n";
+/// The next batches of each lane. Those that there is no room for have no events: in the order in
+/// which they are merged, the first one and those after it come to `$6` bytes. The length of a text
+/// is known without reading it.
+const BATCHES: &str = "select x.lane, x.n, x.at,
+         case when x.upto <= $6::bigint or x.upto = x.bytes then x.body end
+     from (
+         select s.lane, b.n, b.at, b.body, b.bytes,
+             sum(b.bytes) over (order by b.time, s.lane, b.n rows unbounded preceding) as upto
+         from unnest($1::bigint[], $2::bigint[]) s(lane, n)
+         cross join lateral (
+             select b.n, b.at, b.body, octet_length(b.body)::bigint as bytes,
+                 max(b.at) over (order by b.n rows unbounded preceding) as time
+             from (
+                 select b.n, b.at, b.body from event_batch b
+                 where b.lane = s.lane and b.n >= s.n and b.at >= $3 and b.at <= $5
+                 order by b.n limit $4) b) b) x
+     order by x.lane, x.n";
 
 pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPage, StoreError> {
     let mut reading = Reading::of(query)?;
@@ -69,7 +79,8 @@ async fn windows(
     let from: Vec<i64> = ids.iter().map(|lane| cursor.from(*lane)).collect();
     let limit = window(lanes.len());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = reader.all(BATCHES, &[&ids, &from, &from_time, &most, &to_time]).await?;
+    let room = i64::try_from(EVENTS_BYTES_MAX).unwrap_or(i64::MAX);
+    let rows = reader.all(BATCHES, &[&ids, &from, &from_time, &most, &to_time, &room]).await?;
     let mut batches: HashMap<i64, Vec<Logged>> = HashMap::with_capacity(lanes.len());
     for row in &rows {
         let batch = Logged { n: get(row, 1)?, at: get(row, 2)?, body: get(row, 3)? };

@@ -2,7 +2,9 @@
 //! written by several servers, each in lanes of its own.
 
 use outlast_store::StoreError;
-use outlast_store::cursor::{Cursor, EVER, Logged, Reading, Window, life_of, window};
+use outlast_store::cursor::{
+    Cursor, EVER, Logged, Reading, Size, Window, life_of, window, with_room,
+};
 use outlast_store::event::{EventPage, EventQuery};
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -20,8 +22,11 @@ const LANES: &str = "with recursive s(lane) as (
            union select value from json_each(?2)) l
      order by l.lane";
 
-const BATCHES: &str = "select n, at, body from event_batch
+/// The next batches of a lane: their lengths, without reading what is in them.
+const SIZES: &str = "select n, at, octet_length(body) from event_batch
      where lane = ?1 and n >= ?2 and n < ?3 order by n limit ?4";
+
+const BODY: &str = "select body from event_batch where lane = ?1 and n = ?2";
 
 /// The first batch of a lane that has this number or a higher one.
 const FROM: &str = "select n, at from event_batch where lane = ?1 and n >= ?2 order by n limit 1";
@@ -34,16 +39,37 @@ pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, Sto
     let end = end.filter(|_| life.1 < i64::MAX);
     loop {
         let lanes = lanes(db, reading.cursor())?;
-        let limit = window(lanes.len());
-        let mut windows = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            let batches = batches(db, (lane.0, reading.cursor().from(lane.0)), life, limit)?;
-            windows.push(Window::new(lane, batches, limit));
-        }
-        if reading.read(windows)? {
+        if reading.read(windows(db, reading.cursor(), lanes, life)?)? {
             return Ok(reading.page_until(end));
         }
     }
+}
+
+/// Reads the next batches of each lane, as many as there is room for.
+fn windows(
+    db: &Connection,
+    cursor: &Cursor,
+    lanes: Vec<(i64, bool)>,
+    life: (i64, i64),
+) -> Result<Vec<Window>, StoreError> {
+    let limit = window(lanes.len());
+    let mut found = Vec::with_capacity(lanes.len());
+    for lane in lanes {
+        found.push((lane, sizes(db, (lane.0, cursor.from(lane.0)), life, limit)?));
+    }
+    let room = with_room(found.iter().flat_map(|(_, sizes)| sizes).copied().collect());
+    let mut select = db.prepare_cached(BODY).map_err(failed)?;
+    let mut logged = |Size { lane, n, at, .. }: Size| {
+        let mut body = || select.query_row((lane, n), |row| row.get(0)).optional();
+        let body = if room.contains(&(lane, n)) { body().map_err(failed)? } else { None };
+        Ok::<_, StoreError>(Logged { n, at, body })
+    };
+    let mut windows = Vec::with_capacity(found.len());
+    for (lane, sizes) in found {
+        let batches = sizes.into_iter().map(&mut logged).collect::<Result<_, _>>()?;
+        windows.push(Window::new(lane, batches, limit));
+    }
+    Ok(windows)
 }
 
 fn lanes(db: &Connection, cursor: &Cursor) -> Result<Vec<(i64, bool)>, StoreError> {
@@ -57,22 +83,22 @@ fn lanes(db: &Connection, cursor: &Cursor) -> Result<Vec<(i64, bool)>, StoreErro
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-fn batches(
+fn sizes(
     db: &Connection,
     (lane, from): (i64, i64),
     (from_time, to_time): (i64, i64),
     limit: usize,
-) -> Result<Vec<Logged>, StoreError> {
+) -> Result<Vec<Size>, StoreError> {
     let first = if from_time > i64::MIN { number_at(db, (lane, from), from_time)? } else { from };
     let end = match to_time.checked_add(1) {
         Some(later) => number_at(db, (lane, first), later)?,
         None => i64::MAX,
     };
-    let mut select = db.prepare_cached(BATCHES).map_err(failed)?;
+    let mut select = db.prepare_cached(SIZES).map_err(failed)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = select
         .query_map((lane, first, end, limit), |row| {
-            Ok(Logged { n: row.get(0)?, at: row.get(1)?, body: row.get(2)? })
+            Ok(Size { lane, n: row.get(0)?, at: row.get(1)?, bytes: row.get(2)? })
         })
         .map_err(failed)?;
     rows.collect::<Result<_, _>>().map_err(failed)

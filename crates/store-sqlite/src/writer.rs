@@ -23,6 +23,7 @@ mod limit;
 mod load;
 mod log;
 mod prune;
+mod prune_bytes;
 mod statements;
 mod sweep;
 mod tally;

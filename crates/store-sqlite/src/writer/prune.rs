@@ -13,6 +13,7 @@ use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};
 use crate::writer::Tx;
+use crate::writer::prune_bytes::Room;
 
 /// What a class and its twin count, in all.
 const LOOK_AT_CLASSES: &str = "
@@ -44,17 +45,13 @@ const OLD_JOBS: &str = "
     from finished f where (f.at, f.seq) > (?3, ?4) and f.at < ?1
     order by f.at, f.seq limit ?2";
 
-/// Deletes the batches with which a lane begins, at most `?2`, that are older than `?3`.
-const PRUNE_LANE: &str = "
-    delete from event_batch where lane = ?1 and n in
-        (select n from event_batch where lane = ?1 order by n limit ?2) and at < ?3";
-
 impl Tx<'_> {
     pub(super) fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {
         let limit = i64::from(prune.limit);
         let prune_now = self.batch.context.now.0.saturating_mul(1000);
         let keys = self.prune_keys(limit)?;
-        let (old, looked) = self.old_jobs(prune)?;
+        let mut room = Room::new();
+        let (old, looked) = self.old_jobs(prune, &mut room)?;
         for (seq, class, state) in &old {
             self.delete_job(*seq)?;
             self.batch.outbox.tally.deleted(*class, *state);
@@ -62,7 +59,7 @@ impl Tx<'_> {
         for block in blocks_of(old.iter().map(|(seq, ..)| *seq)) {
             self.leave_block(block)?;
         }
-        let events = self.prune_events(day_of(prune.finished_before), prune.limit)?;
+        let events = self.prune_events(day_of(prune.finished_before), prune.limit, &mut room)?;
         if events > 0 {
             self.leave_empty_lane()?;
         }
@@ -86,24 +83,30 @@ impl Tx<'_> {
         )?;
         let classes = self.retire_classes()?;
         let deleted = Deleted { jobs: old.len(), workers, classes };
-        Ok(deleted.reply(prune, &[looked, events, keys, gates]))
+        let reply = deleted.reply(prune, &[looked, events, keys, gates]);
+        Ok(Pruned { more: reply.more || room.is_short, ..reply })
     }
 
-    /// Deletes event batches of before `day`, up to `limit`; returns how many. Time never falls
-    /// within a lane, so of each only the beginning is read.
-    fn prune_events(&self, day: Timestamp, limit: u32) -> Result<usize, StoreError> {
+    /// Deletes event batches of before `day`, up to `limit` and as many as there is room for; returns how
+    /// many. Time never falls within a lane, so of each only the beginning is read.
+    fn prune_events(
+        &self,
+        day: Timestamp,
+        limit: u32,
+        room: &mut Room,
+    ) -> Result<usize, StoreError> {
         let mut lane = i64::MIN;
         let mut left = i64::from(limit);
         let mut deleted = 0;
         let mut next = self.db.prepare_cached(NEXT_LANE).map_err(failed)?;
-        while left > 0 {
+        while left > 0 && !room.is_short {
             let begins: Option<(i64, i64)> = next
                 .query_row([lane], |row| Ok((row.get(0)?, row.get(1)?)))
                 .optional()
                 .map_err(failed)?;
             let Some((found, at)) = begins else { break };
             if at < day.0 {
-                let count = self.execute(PRUNE_LANE, (found, left, day.0))?;
+                let count = self.prune_lane((found, left), day, room)?;
                 left -= i64::try_from(count).unwrap_or(i64::MAX);
                 deleted += count;
             }
@@ -164,10 +167,14 @@ impl Tx<'_> {
         )
     }
 
-    /// Looks at jobs that ended long ago; returns those that go, and how many it looked at. Dead
-    /// letters are kept for an operator, a cancelled job for its process tree, and the job of a key for
+    /// Looks at jobs that ended long ago; returns those that go, and how many it looked at. It ends at
+    /// one that there is no room for: the next prune begins there. Dead letters are kept for an operator, a cancelled job for its process tree, and the job of a key for
     /// its producer.
-    fn old_jobs(&mut self, prune: &Prune) -> Result<(Vec<OldJob>, usize), StoreError> {
+    fn old_jobs(
+        &mut self,
+        prune: &Prune,
+        room: &mut Room,
+    ) -> Result<(Vec<OldJob>, usize), StoreError> {
         let from = self.batch.cursors.job_from(prune.from_start);
         let mut select = self.db.prepare_cached(OLD_JOBS).map_err(failed)?;
         let mut rows =
@@ -179,11 +186,14 @@ impl Tx<'_> {
                 Ok((job, row.get(3)?, row.get(4)?))
             };
             let (job, at, goes): (OldJob, i64, bool) = read(row).map_err(failed)?;
-            last = (at, job.0);
-            looked += 1;
             if goes {
+                if !self.may_delete(job.0, room)? {
+                    break;
+                }
                 old.push(job);
             }
+            last = (at, job.0);
+            looked += 1;
         }
         self.batch.cursors.job = last;
         Ok((old, looked))

@@ -9,6 +9,7 @@ mod hand;
 mod large;
 mod opening;
 mod plans;
+mod prune;
 mod schema;
 mod seeds;
 mod transfer;

@@ -391,6 +391,11 @@ impl Engine {
         end: tokio::time::Instant,
     ) {
         let shared = self.shared();
+        if let Some(last) = claims.jobs.last().filter(|_| claims.cut) {
+            // What was too long for this one is there for the next.
+            let key = &last.job.key;
+            shared.long_polls.wake(&key.queue, key.tenant.as_deref(), 1);
+        }
         if let Some(limited) = claims.jobs.iter().find(|it| shared.may_limit(&it.job.key)) {
             let key = &limited.job.key;
             shared.long_polls.wake(&key.queue, key.tenant.as_deref(), 1);

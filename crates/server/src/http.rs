@@ -11,6 +11,7 @@
 //!
 //! Handlers read from the store and change things through the engine only.
 
+mod admission;
 mod catalog;
 mod commit_watch;
 mod csrf;
@@ -51,6 +52,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::Engine;
 use crate::access::Scope;
 use crate::clock::boot_time;
+use admission::Admission;
 use error::{ApiError, Missing};
 use ojs::plain_workers::PlainWorkers;
 use request::ApiRequest;
@@ -63,6 +65,7 @@ pub(crate) struct App {
     engine: Engine,
     plain: Arc<PlainWorkers>,
     disk: Arc<doctor::LastLook>,
+    admission: Admission,
     started: BootTime,
     /// The answer of `/openapi.json`, written once the routes are known.
     description: Arc<OnceLock<Vec<u8>>>,
@@ -81,6 +84,7 @@ pub fn router(engine: Engine) -> Router {
         engine,
         plain: Arc::default(),
         disk: Arc::default(),
+        admission: Admission::default(),
         started: boot_time(),
         description: Arc::default(),
     };

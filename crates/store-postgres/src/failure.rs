@@ -40,6 +40,8 @@ pub(crate) enum Conflict {
     Class,
     /// With what was taken for true without looking.
     Stale,
+    /// With jobs that are longer than a claim expected.
+    Length,
     /// With another server, which closed the lane of one that wrote nothing for long.
     Lane,
 }

@@ -119,17 +119,14 @@ pub(crate) fn leadership(row: &Row) -> Result<Leadership, StoreError> {
     Ok(Leadership { holder: get(row, 0)?, epoch: epoch(row, 1)?, until: time(row, 2)? })
 }
 
-/// The columns that [`stored`] reads, with the payload.
+/// The columns that [`stored`] reads, with the three of the payload: `args`, `meta`, `extra`.
 macro_rules! stored_columns {
-    () => {
-        stored_columns!("j.args")
-    };
-    ($args:literal) => {
+    ($($payload:literal),+) => {
         concat!(
             "j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms, j.strand_ms,
              j.origin, j.created, j.scheduled_for, ",
-            $args,
-            ", j.meta, j.extra, j.keys"
+            $($payload, ", ",)+
+            "j.keys"
         )
     };
 }

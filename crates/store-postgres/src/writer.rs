@@ -44,6 +44,7 @@ mod deal;
 mod depth;
 mod enqueue;
 mod extend;
+mod fitting;
 mod front;
 mod idempotency;
 mod lanes;
@@ -93,6 +94,7 @@ use attempt_cache::AttemptCache;
 use classes::Classes;
 use commit::Done;
 use depth::{Bounds, KnownBounds};
+use fitting::ClaimLength;
 use limit::LimitCache;
 use outcome::{Unresolved, the_only};
 use patience::Patience;
@@ -144,6 +146,7 @@ struct Cache {
     shares: Shares,
     attempt_cache: AttemptCache,
     slots: Slots,
+    claim_length: ClaimLength,
 }
 
 /// How a try of a batch ended otherwise than well.

@@ -188,6 +188,8 @@ pub(crate) struct Tx<'a> {
     batch: BatchState,
     /// The jobs that had expired when a claim first asked.
     expired: OnceCell<HashSet<i64>>,
+    /// How long the jobs of the claim under way are, in bytes.
+    claimed_bytes: usize,
 }
 
 fn apply(
@@ -210,6 +212,7 @@ fn apply(
         batch: BatchState::begin(batch, now, cache.cursors),
         cache,
         expired: OnceCell::new(),
+        claimed_bytes: 0,
     };
     let replies = run_ready(execute_all(&mut tx, &batch.commands))?;
     let effects = tx.batch.take_effects();

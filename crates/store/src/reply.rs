@@ -121,6 +121,10 @@ pub struct Claims {
     /// Of a prefetch: classes that may have jobs for workers with free slots, which limits keep for
     /// these.
     pub kept: Vec<ClassId>,
+    /// Whether it ended because its jobs came to
+    /// [`CLAIM_BYTES_MAX`](outlast_core::limits::CLAIM_BYTES_MAX), or would have: there may be more
+    /// in all of its classes.
+    pub cut: bool,
 }
 
 /// A class whose claimable jobs wait for a limit.
@@ -137,6 +141,12 @@ impl Claims {
     #[must_use]
     pub fn all(jobs: Vec<Claimed>) -> Self {
         Self { jobs, ..Self::default() }
+    }
+
+    /// Returns what was taken by a claim that ended at its bytes.
+    #[must_use]
+    pub fn cut(jobs: Vec<Claimed>) -> Self {
+        Self { jobs, cut: true, ..Self::default() }
     }
 
     /// Notes that a job of a class was left to others.
@@ -171,6 +181,14 @@ pub struct Claimed {
     pub visible_until: Option<Timestamp>,
     /// What an earlier attempt left.
     pub checkpoint: Option<Vec<u8>>,
+}
+
+impl Claimed {
+    /// Returns how long its texts and its checkpoint are together, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.job.payload.bytes() + self.checkpoint.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// Why nothing may be claimed.

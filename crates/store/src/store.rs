@@ -171,8 +171,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// time limit, an expiry. `None` when nothing is.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Returns the first arrivals after one, in the order in which they were written. Only a
-    /// shared database has any.
+    /// Returns the first arrivals after one, in the order in which they were written, none after those
+    /// that come to [`ARRIVALS_BYTES_MAX`](outlast_core::limits::ARRIVALS_BYTES_MAX). Only a shared
+    /// database has any.
     async fn arrivals(
         &self,
         _after: Option<ArrivalNumber>,

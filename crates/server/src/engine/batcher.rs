@@ -1,22 +1,28 @@
 //! How inputs become one batch.
 //!
-//! Lanes in order: renew, output, finish, claim, enqueue, so that a flood of enqueues delays
-//! no heartbeat. At most one operation per job: a second one waits for the next batch. Output
+//! Lanes in order: renew, output, finish, claim, enqueue, long enqueue, so that a flood of
+//! enqueues delays no heartbeat, and one of long jobs no short ones. At most one operation per job: a second one waits for the next batch. Output
 //! is stored before the end of its job: readers that follow a job stop when it has ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::limits::{CLAIM_BYTES_MAX, SHORT_BODY_BYTES_MAX};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
-use outlast_store::command::{ClassId, First, WorkerMove};
+use outlast_store::command::{Claim, ClassId, EndDetail, First, NewJob, WorkerMove};
+use outlast_store::reply::Claimed;
 
 use crate::engine::dispatch::Planned;
 use crate::engine::input::{KeepingSender, ReplySender};
 
-/// Most weight in one batch; an enqueued job weighs 1. Keeps a batch to a few milliseconds.
+/// Most weight in one batch; an enqueued job weighs 1, and so do 4 KiB of it. Keeps a batch to a few
+/// milliseconds, and to 8 MiB.
 const WEIGHT_MAX: usize = 2_000;
+
+/// How many bytes cost as much as a job.
+const BYTES_OF_ONE: usize = 4096;
 
 /// Weight of one lapse: thousands of workers take a few short commits.
 const LAPSE_WEIGHT: usize = 2;
@@ -74,14 +80,19 @@ enum Lane {
     Finish,
     Claim,
     Enqueue,
+    Long,
 }
 
 /// Lanes in the order in which a batch takes from them.
-const LANES: usize = 5;
+const LANES: usize = 6;
 
 /// Weight reserved for the enqueues of a batch, so that a steady stream of reports and claims
 /// cannot starve producers.
 const ENQUEUE_SHARE: usize = WEIGHT_MAX / 4;
+
+/// Weight reserved for long enqueues: they wait for no others, and add little to how long a batch
+/// takes.
+const LONG_SHARE: usize = WEIGHT_MAX / 4;
 
 /// Most weight that output takes of a batch, so that jobs that print a lot delay no others.
 const OUTPUT_SHARE: usize = WEIGHT_MAX / 4;
@@ -90,6 +101,8 @@ const OUTPUT_SHARE: usize = WEIGHT_MAX / 4;
 #[derive(Debug, Default)]
 pub(crate) struct Batcher {
     lanes: [VecDeque<Op>; LANES],
+    /// How long claimed jobs are, in bytes: rises at once, and falls by an eighth of the difference.
+    claimed_bytes: usize,
 }
 
 impl Batcher {
@@ -107,6 +120,15 @@ impl Batcher {
             if let Some(lane) = self.lanes.get_mut(lane) {
                 lane.push_front(op);
             }
+        }
+    }
+
+    /// Notes how long the jobs are that a claim took: the next ones will be about as long.
+    pub(crate) fn claimed(&mut self, jobs: &[Claimed]) {
+        if !jobs.is_empty() {
+            let latest = jobs.iter().map(Claimed::bytes).sum::<usize>() / jobs.len();
+            let less = self.claimed_bytes.saturating_sub(latest) / 8;
+            self.claimed_bytes = latest.max(self.claimed_bytes.saturating_sub(less));
         }
     }
 
@@ -136,13 +158,17 @@ impl Batcher {
         let mut jobs = HashSet::with_capacity(batch.capacity());
         let mut printing = HashSet::new();
         let mut weight = 0_usize;
+        let of_claimed = self.claimed_bytes / BYTES_OF_ONE;
         for (at, lane) in self.lanes.iter_mut().enumerate() {
             let limit = limit(at, weight);
             let before = batch.len();
             let mut later = VecDeque::new();
             while weight < limit {
                 let Some(op) = lane.pop_front() else { break };
-                let size = weight_of(&op.command);
+                let size = match &op.command {
+                    Command::Claim(claim) => weight_of_claim(claim, of_claimed),
+                    other => weight_of(other),
+                };
                 // The first of a lane is taken whatever its size, or it would wait forever.
                 let fits = batch.len() == before || weight + size <= limit;
                 let in_turn = match &op.command {
@@ -176,6 +202,8 @@ impl Batcher {
 fn limit(lane: usize, weight: usize) -> usize {
     if lane == Lane::Enqueue as usize {
         WEIGHT_MAX.max(weight + ENQUEUE_SHARE)
+    } else if lane == Lane::Long as usize {
+        weight + LONG_SHARE
     } else if lane == Lane::Output as usize {
         WEIGHT_MAX.min(weight + OUTPUT_SHARE)
     } else {
@@ -194,17 +222,56 @@ fn is_goodbye(step: &WorkerMove) -> bool {
     matches!(step.event, WorkerEvent::Goodbye | WorkerEvent::Died)
 }
 
+/// Returns what a claim weighs when each job that it may take adds this much for its length.
+fn weight_of_claim(claim: &Claim, of_claimed: usize) -> usize {
+    let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
+    let most = CLAIM_BYTES_MAX / BYTES_OF_ONE;
+    max.min(64).saturating_add(max.saturating_mul(of_claimed).min(most))
+}
+
 pub(super) fn weight_of(command: &Command) -> usize {
+    let jobs = match command {
+        // It moves the jobs that the worker held.
+        Command::Lapse(_) => LAPSE_WEIGHT,
+        Command::Claim(claim) => weight_of_claim(claim, 0),
+        other => jobs_of(other),
+    };
+    jobs + bytes_of(command) / BYTES_OF_ONE
+}
+
+/// Whether an enqueue takes its time because of how long its jobs are, not how many.
+fn is_long(command: &Command) -> bool {
+    let (jobs, bytes) = (jobs_of(command), bytes_of(command));
+    bytes > SHORT_BODY_BYTES_MAX && bytes / jobs.max(1) > BYTES_OF_ONE
+}
+
+fn jobs_of(command: &Command) -> usize {
     match command {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),
         Command::EnqueueArrived(order) => order.jobs.len(),
-        // A few KiB of output cost as much as a job.
-        Command::Log(chunk) => 1 + chunk.bytes.len() / 4096,
-        // It moves the jobs that the worker held.
-        Command::Lapse(_) => LAPSE_WEIGHT,
-        Command::Claim(claim) => usize::try_from(claim.max.get()).unwrap_or(usize::MAX).min(64),
         _ => 1,
+    }
+}
+
+/// Returns how long the texts are that a command carries, in bytes.
+fn bytes_of(command: &Command) -> usize {
+    let of_all = |jobs: &[NewJob]| jobs.iter().map(|job| job.payload.bytes()).sum();
+    match command {
+        Command::Enqueue(job) => job.payload.bytes(),
+        Command::EnqueueAll(jobs) => of_all(jobs),
+        Command::EnqueueOnce(once) => of_all(&once.jobs),
+        Command::EnqueueArrived(order) => {
+            order.jobs.iter().map(|arrived| arrived.job.payload.bytes()).sum()
+        }
+        Command::Log(chunk) => chunk.bytes.len(),
+        Command::Finish(finish) => {
+            let EndDetail { result, error, checkpoint, .. } = &finish.detail;
+            let texts = [result, error].into_iter().flatten().map(String::len);
+            texts.sum::<usize>() + checkpoint.as_ref().map_or(0, Vec::len)
+        }
+        Command::Progress(progress) => progress.checkpoint.as_ref().map_or(0, Vec::len),
+        _ => 0,
     }
 }
 
@@ -251,6 +318,11 @@ fn lane_of(command: &Command) -> Lane {
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Log(_) => Lane::Output,
         Command::Claim(_) => Lane::Claim,
+        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::EnqueueOnce(_)
+            if is_long(command) =>
+        {
+            Lane::Long
+        }
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
@@ -262,7 +334,7 @@ fn lane_of(command: &Command) -> Lane {
 
 /// Returns the earliest time at which this command makes something due.
 pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
-    let of_job = |job: &outlast_store::command::NewJob| {
+    let of_job = |job: &NewJob| {
         let first = match job.first {
             First::At(at) => Some(at),
             First::Now | First::OnActivation => None,
@@ -282,124 +354,4 @@ pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
 }
 
 #[cfg(test)]
-mod tests {
-    use outlast_core::evidence::Evidence;
-    use outlast_store::command::{
-        EndDetail, Fence, Finish, LogChunk, ReportedOutcome, Start, Stream,
-    };
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn start(job: u128) -> Op {
-        let start =
-            Start { job: JobId(Uuid::from_u128(job)), fence: Fence::default(), pack_digest: None };
-        Op { command: Command::Start(start), reply_to: ReplyTo::None }
-    }
-
-    fn goodbye() -> Op {
-        let step = WorkerMove {
-            worker: WorkerId(Uuid::from_u128(1)),
-            event: WorkerEvent::Goodbye,
-            session: None,
-            by: String::new(),
-            evidence: Evidence::default(),
-        };
-        Op { command: Command::Worker(step), reply_to: ReplyTo::None }
-    }
-
-    fn goodbyes(batch: &[Op]) -> usize {
-        batch.iter().filter(|op| matches!(op.command, Command::Worker(_))).count()
-    }
-
-    fn bulk(jobs: u128) -> Op {
-        let job = |n| crate::engine::tests::noop_job(n);
-        Op { command: Command::EnqueueAll((0..jobs).map(job).collect()), reply_to: ReplyTo::None }
-    }
-
-    /// Beats once waited for every bulk that had come before them.
-    #[test]
-    fn flood_of_bulks_delays_no_report_and_reports_do_not_starve_a_bulk() {
-        let mut batcher = Batcher::default();
-        let huge = WEIGHT_MAX as u128 * 2;
-        batcher.push(bulk(huge));
-        batcher.push(bulk(huge));
-        (1..=WEIGHT_MAX as u128 + 5).for_each(|job| batcher.push(start(job)));
-        let first = batcher.take();
-        assert_eq!(first.len(), WEIGHT_MAX + 1);
-        assert!(matches!(first[0].command, Command::Start(_)));
-        assert!(matches!(first[WEIGHT_MAX].command, Command::EnqueueAll(_)));
-        assert_eq!((batcher.take().len(), batcher.is_empty()), (5 + 1, true));
-    }
-
-    fn output(job: u128, n: u32, bytes: usize) -> Op {
-        let (job, epoch) = (JobId(Uuid::from_u128(job)), Epoch(1));
-        let chunk = LogChunk { job, epoch, n, stream: Stream::Stdout, bytes: vec![b'x'; bytes] };
-        Op { command: Command::Log(chunk), reply_to: ReplyTo::None }
-    }
-
-    fn finish(job: u128) -> Op {
-        let finish = Finish {
-            job: JobId(Uuid::from_u128(job)),
-            fence: Fence::default(),
-            reported: ReportedOutcome::Completed,
-            detail: EndDetail::default(),
-            by: String::new(),
-        };
-        Op { command: Command::Finish(Box::new(finish)), reply_to: ReplyTo::None }
-    }
-
-    fn chunks(batch: &[Op]) -> Vec<u32> {
-        batch
-            .iter()
-            .filter_map(|op| match &op.command {
-                Command::Log(chunk) => Some(chunk.n),
-                _ => None,
-            })
-            .collect()
-    }
-
-    fn ends(batch: &[Op]) -> usize {
-        batch.iter().filter(|op| matches!(op.command, Command::Finish(_))).count()
-    }
-
-    /// Behind a flood of enqueues a job's output was once stored after its end, and readers that
-    /// followed the job missed it.
-    #[test]
-    fn output_is_kept_before_the_end_that_came_after_it_whatever_else_there_is_to_do() {
-        let mut batcher = Batcher::default();
-        (0..3).for_each(|_| batcher.push(bulk(WEIGHT_MAX as u128)));
-        batcher.push(output(1, 0, 10));
-        batcher.push(finish(1));
-        let first = batcher.take();
-        assert!(matches!(first[0].command, Command::Log(_)));
-        assert!(matches!(first[1].command, Command::Finish(_)));
-    }
-
-    #[test]
-    fn output_that_waits_stays_in_order_and_holds_back_the_end_of_its_own_job_only() {
-        let mut batcher = Batcher::default();
-        let share = OUTPUT_SHARE * 4096;
-        [output(1, 0, share / 2), output(1, 1, share), output(1, 2, 10), finish(1), finish(2)]
-            .into_iter()
-            .for_each(|op| batcher.push(op));
-        let first = batcher.take();
-        assert_eq!((chunks(&first), ends(&first)), (vec![0], 1));
-        let second = batcher.take();
-        assert_eq!((chunks(&second), ends(&second)), (vec![1], 0));
-        let third = batcher.take();
-        assert_eq!((chunks(&third), ends(&third), batcher.is_empty()), (vec![2], 1, true));
-    }
-
-    /// A goodbye once moved attempts whose reports were in the same batch, or deferred.
-    #[test]
-    fn goodbye_never_overtakes_a_report_that_came_before_it() {
-        let mut batcher = Batcher::default();
-        // The second word about job 1 waits for the next batch, and the goodbye with it.
-        [start(1), start(1), goodbye()].into_iter().for_each(|op| batcher.push(op));
-        assert_eq!(goodbyes(&batcher.take()), 0);
-        let second = batcher.take();
-        assert!(matches!(second.last().unwrap().command, Command::Worker(_)));
-        assert_eq!((second.len(), batcher.is_empty()), (2, true));
-    }
-}
+mod tests;

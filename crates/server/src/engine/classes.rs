@@ -323,11 +323,11 @@ impl Classes {
 
     /// Corrects the estimates after a claim that got one job of each class in `got`. A short claim
     /// proves nothing about classes whose jobs it passed over: while the claim gets some jobs, it is
-    /// repeated at once. Those whose jobs wait for a limit are left out until one opens.
+    /// repeated at once. One that was cut for the length of its jobs proves nothing about any. Those whose jobs wait for a limit are left out until one opens.
     pub(crate) fn claimed(&mut self, claim: ClaimOf<'_>, got: &[ClassId], claims: &Claims) {
         self.note_prefetch(claim, got, claims);
         let Claims { passed_over, blocked, kept, .. } = claims;
-        if claim.is_short(got) {
+        if claim.is_short(got) && !claims.cut {
             for id in claim.classes {
                 if kept.contains(id) {
                     let took = |class: &Class| class.ready.took(u64::from(count_of(*id, got)));
@@ -366,7 +366,7 @@ impl Classes {
                 || claims.kept.contains(id) || claims.blocked.iter().any(|by| by.class == *id);
             if !claim.is_prefetch {
                 class.prefetch.slots_filled(got.contains(id));
-            } else if !claim.is_short(got) {
+            } else if !claim.is_short(got) || claims.cut {
                 class.prefetch.ended_full();
             } else if is_stopped() {
                 class.prefetch.ended_short(count_of(*id, got));

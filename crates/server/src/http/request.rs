@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Body as _;
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
 use outlast_store::query::Page;
@@ -18,6 +19,7 @@ use outlast_wire::ojs::names;
 use uuid::Uuid;
 
 use super::App;
+use super::admission::Admitted;
 use super::csrf::{self, Sender};
 use super::error::ApiError;
 use crate::access::{Credentials, KnownToken, Principal, Scope};
@@ -40,12 +42,16 @@ pub(crate) struct ApiRequest {
     body: Body,
     /// The client's token; none if the server has none.
     who: Option<KnownToken>,
+    /// What the request needs.
+    permission: Option<Scope>,
+    /// The room that its body takes.
+    admitted: Option<Admitted>,
 }
 
 impl ApiRequest {
     pub(crate) fn new(app: App, request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
-        Self { app, parts, body, who: None }
+        Self { app, parts, body, who: None, permission: None, admitted: None }
     }
 
     /// Checks that the client's token allows what the request needs.
@@ -63,6 +69,7 @@ impl ApiRequest {
             Principal::Token(token) => (Some(token), None),
         };
         self.who = who;
+        self.permission = Some(permission);
         if permission == Scope::Work
             && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
         {
@@ -93,10 +100,13 @@ impl ApiRequest {
         self.parts.uri.path()
     }
 
-    /// Reads the body, bounded in length and in time.
+    /// Reads the body, bounded in length and in time, once there is room for it.
     pub(crate) async fn body(&mut self) -> Result<Bytes, ApiError> {
         self.is_json()?;
         let max = self.app.engine.settings().max_body;
+        let announced = self.body.size_hint().upper();
+        let length = announced.and_then(|it| usize::try_from(it).ok()).unwrap_or(max).min(max);
+        self.admitted = Some(self.app.admission.admit(length, self.permission).await?);
         let body = Limited::new(std::mem::take(&mut self.body), max);
         match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
             Ok(Ok(collected)) => Ok(collected.to_bytes()),

@@ -8,8 +8,9 @@
 //! PostgreSQL commits transactions that notify one after the other. So when many arrivals come,
 //! this server promises in the store to poll for a while, and programs do not notify.
 
+use outlast_core::limits::ARRIVALS_BYTES_MAX;
 use outlast_core::time::{BootTime, Span};
-use outlast_store::arrival::{ArrivalNumber, EnqueueArrived, EnqueuedArrived};
+use outlast_store::arrival::{Arrival, ArrivalNumber, EnqueueArrived, EnqueuedArrived};
 use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, millis};
@@ -73,7 +74,13 @@ async fn enqueue_page(
     };
     pace.count(done.jobs.len(), boot_time());
     let numbers: Vec<ArrivalNumber> = arrivals.iter().map(|arrival| arrival.number).collect();
-    Ok(pages.advance(&numbers, &done))
+    Ok(pages.advance(&numbers, is_full(&arrivals), &done))
+}
+
+/// Whether a page has all that may be on one.
+fn is_full(page: &[Arrival]) -> bool {
+    let bytes: usize = page.iter().map(|arrival| arrival.envelope.len()).sum();
+    page.len() >= PAGE as usize || bytes >= ARRIVALS_BYTES_MAX
 }
 
 /// Which page of arrivals is read next.
@@ -87,8 +94,7 @@ struct Pages {
 
 impl Pages {
     /// Notes the result of a page; returns whether the next one should follow at once.
-    fn advance(&mut self, page: &[ArrivalNumber], done: &EnqueuedArrived) -> bool {
-        let is_full = page.len() >= PAGE as usize;
+    fn advance(&mut self, page: &[ArrivalNumber], is_full: bool, done: &EnqueuedArrived) -> bool {
         let more = is_full || done.tried < page.len();
         let in_vain = done.jobs.is_empty() && done.known.is_empty();
         let last = done.tried.checked_sub(1).and_then(|last| page.get(last)).copied();
@@ -145,12 +151,12 @@ mod tests {
     #[test]
     fn page_of_locked_arrivals_does_not_keep_the_next_one_from_being_read() {
         let mut pages = Pages::default();
-        assert!(pages.advance(&numbers(1, PAGE), &in_vain(PAGE as usize)));
+        assert!(pages.advance(&numbers(1, PAGE), true, &in_vain(PAGE as usize)));
         assert_eq!(pages.after, Some(ArrivalNumber(i64::from(PAGE))));
         // The store gave up on the second page after eight.
-        assert!(pages.advance(&numbers(501, 20), &in_vain(8)));
+        assert!(pages.advance(&numbers(501, 20), false, &in_vain(8)));
         assert_eq!(pages.after, Some(ArrivalNumber(508)));
-        assert!(!pages.advance(&numbers(509, 12), &in_vain(12)));
+        assert!(!pages.advance(&numbers(509, 12), false, &in_vain(12)));
         assert_eq!(pages.after, None, "from the beginning, after a pause");
     }
 
@@ -159,7 +165,7 @@ mod tests {
         let mut pages = Pages { after: Some(ArrivalNumber(500)) };
         let known = vec![outlast_core::id::JobId(uuid::Uuid::nil())];
         let done = EnqueuedArrived { known, ..in_vain(PAGE as usize) };
-        assert!(pages.advance(&numbers(501, PAGE), &done));
+        assert!(pages.advance(&numbers(501, PAGE), true, &done));
         assert_eq!(pages.after, None);
     }
 

@@ -24,7 +24,11 @@ macro_rules! select_record {
     ($where:literal) => {
         concat!(
             "select ",
-            stored_columns!("case when octet_length(j.args) <= $2::bigint then j.args else '[]' end"),
+            stored_columns!(
+                "case when octet_length(j.args) <= $2::bigint then j.args else '[]' end",
+                "j.meta",
+                "j.extra"
+            ),
             ",
                 k.queue, k.job_type, k.route, k.tenant, k.isolated, k.keyed,
                 case when f.seq is not null then f.state when a.seq is not null then 'active'

@@ -12,7 +12,7 @@ use outlast_store::command::{Fence, Reporter};
 /// Most attempts remembered; beyond it all are forgotten, and looked up.
 const ATTEMPTS_MAX: usize = 16 * 1024;
 
-/// Attempts held by native workers.
+/// Attempts held by native workers, without their payloads.
 #[derive(Debug, Default)]
 pub(super) struct AttemptCache {
     attempts: HashMap<JobId, Loaded>,

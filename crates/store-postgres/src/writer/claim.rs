@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::id::JobId;
+use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_store::apply::claim::{may_claim, plain_may_claim};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
@@ -13,11 +14,30 @@ use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::row::{get, stored_columns, text};
+use crate::row::{get, text};
 use crate::writer::Tx;
+use crate::writer::fitting::Fitting;
+
+/// How long a job is: its texts and its checkpoint.
+macro_rules! length {
+    () => {
+        "(octet_length(j.args) + octet_length(j.meta) + octet_length(j.extra)
+            + coalesce(c.length, 0))::bigint"
+    };
+}
+
+/// Whether the jobs before one come to less than a claim may take, by the lengths of their texts
+/// and checkpoints, which are known without reading them.
+macro_rules! fits {
+    () => {
+        concat!("sum(", length!(), ") over w - ", length!(), " < 4194304")
+    };
+}
+
+const _: () = assert!(CLAIM_BYTES_MAX == 4_194_304, "as the statements say");
 
 /// Takes the best rows. The rows of `ready` are found by their place in the table once they
-/// are locked: no plan can mistake how many there are.
+/// are locked: no plan can mistake how many there are. Those that do not fit have no payload.
 macro_rules! take {
     ($best:expr) => {
         concat!(
@@ -27,14 +47,28 @@ macro_rules! take {
              gone as (
                  delete from ready r where r.ctid = any(array(select place from best))
                  returning r.*)
-             select ",
-            stored_columns!(),
-            ", g.class, g.rank, g.epoch, g.life, g.failures,
+             select j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms,
+                 j.strand_ms, j.origin, j.created, j.scheduled_for, case when ",
+            fits!(),
+            " then j.args else '' end, case when ",
+            fits!(),
+            " then j.meta else '' end, case when ",
+            fits!(),
+            " then j.extra else '' end, j.keys, g.class, g.rank, g.epoch, g.life, g.failures,
                  g.losses, g.interruptions, g.since,
-                 case when g.epoch > 0
-                     then (select k.bytes from checkpoint k where k.seq = g.seq) end,
-                 (select n from limit_version), g.lane
-             from gone g join job_row j on j.seq = any(array[g.seq])
+                 case when g.epoch > 0 and ",
+            fits!(),
+            " then (select k.bytes from checkpoint k where k.seq = g.seq) end,
+                 (select n from limit_version), g.lane, ",
+            length!(),
+            ", ",
+            fits!(),
+            " from gone g join job_row j on j.seq = any(array[g.seq])
+             cross join lateral (
+                 select case when g.epoch > 0 then (
+                     select octet_length(k.bytes) from checkpoint k where k.seq = g.seq) end
+                     as length offset 0) c
+             window w as (order by g.rank, g.seq rows unbounded preceding)
              order by g.rank, g.seq"
         )
     };
@@ -182,7 +216,7 @@ const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
      order by c.id";
 
 /// After how many jobs a statement takes for no further worker.
-const RUN_MAX: i64 = 1_024;
+pub(super) const RUN_MAX: i64 = 1_024;
 
 /// In how many classes a claim looks for jobs behind those that are locked.
 const LOOKS_BEHIND_MAX: usize = 8;
@@ -296,7 +330,9 @@ impl Tx<'_> {
             runs_of(&natives, &outcomes, &limited)
                 .into_iter()
                 .partition(|run| limited.contains(run.classes));
-        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, run.takes()));
+        let most = self.cache.claim_length.jobs();
+        let asked = |run: &Run<'_>| run.takes().min(most);
+        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, asked(run)));
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
         if !looked && natives.iter().any(refused) {
@@ -304,7 +340,8 @@ impl Tx<'_> {
             return Err(Failure::Again(Conflict::Stale, words));
         }
         for (run, rows) in runs.iter().zip(taken) {
-            self.deal((run, first), (&rows, &HashMap::new()), &mut outcomes).await?;
+            let rows = self.fitting(&rows, (asked(run), run.takes()))?;
+            self.deal((run, first), (rows, &HashMap::new()), &mut outcomes).await?;
         }
         self.look_behind(&runs, &mut outcomes).await?;
         for run in &by_limits {
@@ -339,10 +376,12 @@ impl Tx<'_> {
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
         let taken = self.take_by_limits(run.classes, run.wants(), run.is_prefetch).await?;
-        self.deal((run, first), (&taken.rows, &taken.lanes), outcomes).await?;
+        let rows = Fitting { rows: taken.rows.iter().collect(), over: Vec::new(), cut: taken.cut };
+        self.deal((run, first), (rows, &taken.lanes), outcomes).await?;
         for (nth, Native { claim, .. }) in &run.members {
             if let Some(Ok(claims)) = outcomes.get_mut(*nth)
                 && wanted(claim, &claims.jobs) > 0
+                && !claims.cut
             {
                 claims.leave(taken.left.clone());
             }
@@ -359,7 +398,7 @@ impl Tx<'_> {
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
         let is_short = |(nth, native): &(usize, Native<'_>)| match outcomes.get(*nth) {
-            Some(Ok(claims)) => wanted(native.claim, &claims.jobs) > 0,
+            Some(Ok(claims)) => wanted(native.claim, &claims.jobs) > 0 && !claims.cut,
             Some(Err(_)) | None => false,
         };
         let short: Vec<&Run<'_>> =
@@ -394,27 +433,30 @@ impl Tx<'_> {
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
         let wants = |outcomes: &[Outcome], nth: usize, claim: &Claim| match outcomes.get(nth) {
-            Some(Ok(claims)) => wanted(claim, &claims.jobs),
-            Some(Err(_)) | None => 0,
+            Some(Ok(claims)) if !claims.cut => wanted(claim, &claims.jobs),
+            Some(_) | None => 0,
         };
         let several: i64 =
             run.members.iter().map(|(nth, native)| wants(outcomes, *nth, native.claim)).sum();
         let mut rows = Vec::new();
+        let asked = several.min(self.cache.claim_length.jobs());
         if *worth_a_look && several > 0 {
-            let values = values![class.0, self.batch.context.now.0, several];
+            let values = values![class.0, self.batch.context.now.0, asked];
             rows = self.query(TAKE_OF_CLASS, values).await?;
         }
-        let mut rows = rows.as_slice();
+        let found = self.fitting(&rows, (asked, several))?;
+        self.put_back_all(&found.over).await?;
+        let mut rows = found.rows.as_slice();
         for (nth, Native { claim, .. }) in &run.members {
             let share = usize::try_from(wants(outcomes, *nth, claim)).unwrap_or(usize::MAX);
             let (own, others) = rows.split_at(share.min(rows.len()));
             rows = others;
-            let own: Vec<&Row> = own.iter().collect();
-            let mut jobs = self.hold_all(claim, &own, &HashMap::new()).await?;
+            let mut jobs = self.hold_all(claim, own, &HashMap::new()).await?;
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs.append(&mut jobs);
                 if wanted(claim, &claims.jobs) > 0 {
                     claims.pass_over(*class);
+                    claims.cut |= found.cut;
                 }
             }
         }
@@ -447,7 +489,9 @@ impl Tx<'_> {
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
                     let wanted = wanted(claim, &claims.jobs);
-                    if wanted == 0 {
+                    let bytes: usize = claims.jobs.iter().map(Claimed::bytes).sum();
+                    claims.cut |= wanted > 0 && bytes >= CLAIM_BYTES_MAX;
+                    if wanted == 0 || claims.cut {
                         break;
                     }
                     let classes = self.limited_of_queue(queue, tenant.as_deref()).await?;
@@ -455,18 +499,16 @@ impl Tx<'_> {
                         self.claim_of(&classes, claim, &mut claims).await?;
                         continue;
                     }
+                    let asked = wanted.min(self.cache.claim_length.jobs());
                     let values = values![
                         text(queue),
                         self.batch.context.now.0,
-                        wanted,
+                        asked,
                         tenant.as_deref().map(text)
                     ];
                     let rows = self.query(TAKE_OF_QUEUE, values).await?;
                     self.confirm_no_limits(&rows).await?;
-                    let jobs = self
-                        .hold_all(claim, &rows.iter().collect::<Vec<_>>(), &HashMap::new())
-                        .await?;
-                    claims.jobs.extend(jobs);
+                    self.hold_fitting(claim, (&rows, asked), &mut claims).await?;
                 }
             }
         }
@@ -499,17 +541,19 @@ impl Tx<'_> {
     ) -> Result<(), Failure> {
         let wanted = wanted(claim, &claims.jobs);
         if !self.are_limited(classes).await? {
-            let statement = self.take_of_classes(classes, wanted);
+            let asked = wanted.min(self.cache.claim_length.jobs());
+            let statement = self.take_of_classes(classes, asked);
             let rows = self.query(statement.sql, statement.values).await?;
-            claims.jobs.extend(
-                self.hold_all(claim, &rows.iter().collect::<Vec<_>>(), &HashMap::new()).await?,
-            );
-            return Ok(());
+            return self.hold_fitting(claim, (&rows, asked), claims).await;
         }
         let taken = self.take_by_limits(classes, wanted, claim.is_prefetch).await?;
         let rows: Vec<&Row> = taken.rows.iter().collect();
         claims.jobs.extend(self.hold_all(claim, &rows, &taken.lanes).await?);
-        claims.leave(taken.left);
+        if taken.cut {
+            claims.cut = true;
+        } else {
+            claims.leave(taken.left);
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use super::claim::{Native, Outcome, Run, wanted};
 use crate::failure::Failure;
 use crate::row::{self, STORED, get};
 use crate::writer::Tx;
+use crate::writer::fitting::Fitting;
 
 /// The rows of each claim, and those that are left.
 struct Dealt<'r> {
@@ -23,7 +24,7 @@ struct Dealt<'r> {
 }
 
 /// Gives each row to the first claim that has not enough and does not avoid it.
-fn dealt<'r>(run: &Run<'_>, rows: &'r [Row]) -> Result<Dealt<'r>, StoreError> {
+fn dealt<'r>(run: &Run<'_>, rows: Vec<&'r Row>) -> Result<Dealt<'r>, StoreError> {
     let max = |claim: &Claim| usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
     let mut shares = vec![Vec::new(); run.members.len()];
     let mut left = Vec::new();
@@ -55,7 +56,7 @@ impl Tx<'_> {
     pub(super) async fn deal(
         &mut self,
         (run, first): (&Run<'_>, usize),
-        (rows, lanes): (&[Row], &HashMap<i64, Lane>),
+        (Fitting { rows, over, cut }, lanes): (Fitting<'_>, &HashMap<i64, Lane>),
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
         let Dealt { shares, left } = dealt(run, rows)?;
@@ -64,8 +65,10 @@ impl Tx<'_> {
             let jobs = self.hold_all(native.claim, own, lanes).await?;
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs = jobs;
+                claims.cut = cut && wanted(native.claim, &claims.jobs) > 0;
             }
         }
+        self.put_back_all(&over).await?;
         if left.is_empty() {
             return Ok(());
         }
@@ -105,7 +108,7 @@ impl Tx<'_> {
     }
 
     /// Learns what must be known of rows that were taken.
-    async fn learn(&mut self, rows: &[&Row]) -> Result<(), Failure> {
+    pub(super) async fn learn(&mut self, rows: &[&Row]) -> Result<(), Failure> {
         if let Some(row) = rows.first() {
             self.confirm_limits(get(row, STORED + 9)?)?;
         }
@@ -157,7 +160,7 @@ impl Tx<'_> {
         Ok(Some(taken.claimed))
     }
 
-    fn put_back(&mut self, row: &Row) -> Result<(), StoreError> {
+    pub(super) fn put_back(&mut self, row: &Row) -> Result<(), StoreError> {
         let candidate = self.candidate(row, Vec::new())?;
         self.leave(row, &candidate)
     }

@@ -148,6 +148,8 @@ pub(super) struct TakenByLimits {
     pub(super) left: Left,
     /// What gates count more once these jobs are in flight.
     pub(super) charged: GateChanges,
+    /// Whether these are fewer than were asked for because of their length.
+    pub(super) cut: bool,
 }
 
 /// A claim's way through the lanes of its classes.
@@ -164,7 +166,7 @@ impl Tx<'_> {
         wanted: i64,
         is_prefetch: bool,
     ) -> Result<TakenByLimits, Failure> {
-        let max = usize::try_from(wanted).unwrap_or(0);
+        let max = usize::try_from(wanted.min(self.cache.claim_length.jobs())).unwrap_or(0);
         let mut taken = TakenByLimits::default();
         let (beyond, look) = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
         if !beyond.is_empty() {
@@ -175,6 +177,7 @@ impl Tx<'_> {
         }
         if taken.rows.len() >= max {
             taken.left = Left::default();
+            taken.cut = usize::try_from(wanted).is_ok_and(|wanted| max < wanted);
         }
         taken.left.again.sort_unstable();
         taken.left.again.dedup();
@@ -478,7 +481,7 @@ impl Tx<'_> {
         }
         let at = self.batch.context.now.0;
         let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
-        let mut rows = self.query(TAKE_CHOSEN, values).await?;
+        let mut rows = self.query_fitting(Statement::new(TAKE_CHOSEN, values)).await?;
         let places = chosen.heads.iter().enumerate().map(|(nth, head)| (head.seq, nth));
         let places: HashMap<i64, usize> = places.collect();
         let place = |seq: i64| places.get(&seq).copied().unwrap_or(usize::MAX);
@@ -529,7 +532,7 @@ impl Tx<'_> {
         let classes: Vec<ClassId> = lanes.iter().filter(is_free).map(|lane| lane.class).collect();
         if count > 0 && !classes.is_empty() {
             let statement = self.take_of_classes(&classes, count);
-            taken.rows.extend(self.query(statement.sql, statement.values).await?);
+            taken.rows.extend(self.query_fitting(statement).await?);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
+use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
 use outlast_store::apply::limit::Lane;
@@ -71,6 +72,7 @@ impl Tx<'_> {
         }
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
         let mut claims = Claims::default();
+        self.claimed_bytes = 0;
         match &claim.from {
             ClaimFrom::Classes(classes) => {
                 self.claim_from(classes, claim, max, &mut claims)?;
@@ -82,13 +84,21 @@ impl Tx<'_> {
                     }
                     let classes = self.cache.classes.plain_of(queue, tenant.as_deref());
                     self.claim_from(&classes, claim, max, &mut claims)?;
-                    if claims.jobs.len() >= max {
+                    if self.has_enough(&claims, max) {
                         break;
                     }
                 }
             }
         }
+        if claims.jobs.len() < max && self.has_enough(&claims, max) {
+            claims = Claims::cut(claims.jobs);
+        }
         Ok(Ok(claims))
+    }
+
+    /// Whether a claim has as many jobs as it wants, or as long ones as it may take.
+    pub(super) fn has_enough(&self, claims: &Claims, max: usize) -> bool {
+        claims.jobs.len() >= max || self.claimed_bytes >= CLAIM_BYTES_MAX
     }
 
     fn may_claim(&self, claim: &Claim) -> Result<Result<(), ClaimRefusal>, StoreError> {
@@ -113,14 +123,14 @@ impl Tx<'_> {
     ) -> Result<(), StoreError> {
         if self.are_limited(classes) {
             self.claim_by_limits(classes, claim, max, claims)?;
-            if claims.jobs.len() >= max {
+            if self.has_enough(claims, max) {
                 *claims = Claims::all(std::mem::take(&mut claims.jobs));
             }
             return Ok(());
         }
         let mut avoided = Vec::new();
         let mut after: Option<(i64, i64)> = None;
-        while claims.jobs.len() < max {
+        while !self.has_enough(claims, max) {
             let wanted = max - claims.jobs.len();
             let candidates = self.candidates(classes, wanted, after)?;
             let Some(last) = candidates.last() else {
@@ -133,6 +143,9 @@ impl Tx<'_> {
                     Took::Job(job) => claims.jobs.push(job),
                     Took::Avoided => avoided.push(head.class),
                     Took::Nothing => {}
+                }
+                if self.has_enough(claims, max) {
+                    break;
                 }
             }
         }
@@ -270,6 +283,7 @@ impl Tx<'_> {
             return Err(StoreError::Corrupt(format!("job {id} left while claimed")));
         }
         self.insert_active(&taken.active)?;
+        self.claimed_bytes += taken.claimed.bytes();
         Ok(Took::Job(taken.claimed))
     }
 

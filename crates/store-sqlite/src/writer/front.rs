@@ -51,7 +51,7 @@ impl Tx<'_> {
         let Rows { rows, mut heads } = self.read_front(&plan)?;
         let mut front = Front::new(plan, rows, &mut self.cache.lane_cache);
         let mut way = None;
-        loop {
+        while !self.has_enough(claims, max) {
             let wanted = max.saturating_sub(claims.jobs.len());
             match front.next(&self.cache.lane_cache, wanted, self.terms(claim.is_prefetch)) {
                 Next::Try(page) => {
@@ -66,7 +66,7 @@ impl Tx<'_> {
                 Next::End => break,
             }
         }
-        if claims.jobs.len() >= max {
+        if self.has_enough(claims, max) {
             front.satisfied(&mut self.cache.lane_cache, classes, way.as_ref());
             return Ok((Vec::new(), None));
         }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName, LimitNameError};
+use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_store::apply::lane_cache::FoundBy;
 use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
 use outlast_store::apply::walk::{Stretch, Walk, Way};
@@ -75,7 +76,7 @@ impl Tx<'_> {
         (claim, max): (&Claim, usize),
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
-        while claims.jobs.len() < max {
+        while !self.has_enough(claims, max) {
             if way.has_lanes() {
                 way.tried(self.claim_of_lanes((&way.lanes, gates, by), claim, max, claims)?);
             } else if way.walk.is_over() {
@@ -118,7 +119,7 @@ impl Tx<'_> {
                 claims,
             )?);
             self.cache.lane_cache.note(lanes, &chosen, now, by);
-            if is_over || claims.jobs.len() >= max {
+            if is_over || self.has_enough(claims, max) {
                 return Ok(chosen);
             }
         }
@@ -140,6 +141,10 @@ impl Tx<'_> {
         let now = self.batch.context.now;
         let mut skipped = Vec::new();
         for head in &chosen.heads {
+            if self.claimed_bytes >= CLAIM_BYTES_MAX {
+                skipped.push(head.seq);
+                continue;
+            }
             let row = rows.get(&head.seq);
             let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
             let claimed = match self.take(row, claim, Some(lane))? {

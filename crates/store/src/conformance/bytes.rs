@@ -1,15 +1,25 @@
 //! Bounds in bytes: what one read or one claim holds in memory, however long its jobs are.
 
-use outlast_core::limits::{LISTED_BYTES_MAX, LOG_CHUNK_BYTES_MAX, PAGE_BYTES_MAX};
+use std::num::NonZeroU32;
+
+use outlast_core::id::JobId;
+use outlast_core::limits::{
+    CHECKPOINT_BYTES_MAX, CLAIM_BYTES_MAX, LISTED_BYTES_MAX, LOG_CHUNK_BYTES_MAX, PAGE_BYTES_MAX,
+};
 use outlast_core::time::Span;
 
-use crate::command::{Command, EndDetail, Finish, LogChunk, ReportedOutcome, Stream};
-use crate::conformance::Harness;
+use crate::command::{
+    AskedByQueues, Claim, ClaimFrom, Claimant, Command, EndDetail, Finish, LogChunk,
+    ReportedOutcome, Stream,
+};
+use crate::conformance::limit::{keys, per_tenant};
 use crate::conformance::world::{World, failed, rules};
+use crate::conformance::{Hand, Harness};
+use crate::event::EventQuery;
 use crate::job::NewJob;
 use crate::query::{JobQuery, LogQuery, Page};
 use crate::record::{AttemptRecord, JobRecord, Omitted};
-use crate::reply::Reply;
+use crate::reply::{Claimed, Claims, Reply};
 use crate::store::Store as _;
 
 cases![
@@ -19,6 +29,12 @@ cases![
     page_of_dead_letters_ends_at_its_bytes_and_the_next_one_goes_on,
     page_of_output_ends_at_its_bytes_and_the_next_one_goes_on,
     history_of_very_many_long_errors_has_the_latest_ones,
+    claim_ends_at_its_bytes_and_the_next_one_goes_on,
+    claim_by_limits_ends_at_its_bytes_and_the_next_one_goes_on,
+    fetch_ends_at_its_bytes_and_the_next_one_goes_on,
+    claims_of_one_batch_are_each_cut_and_the_jobs_go_to_the_first,
+    claim_counts_checkpoints,
+    events_of_long_batches_are_all_read,
 ];
 
 /// JSON of so many bytes.
@@ -172,4 +188,161 @@ fn history_of_very_many_long_errors_has_the_latest_ones<H: Harness>(world: &mut 
     assert!(history.is_sorted_by_key(|attempt| attempt.error.is_some()), "the oldest are left out");
     let length = u64::try_from(error.len()).ok();
     assert!(history.iter().filter(|it| omitted(it)).all(|attempt| attempt.omitted == length));
+}
+
+/// Enqueues jobs of 300 KB, ten more than one claim takes; returns their ids.
+fn more_than_a_claim<H: Harness>(world: &mut World<'_, H>, key: Option<&str>) -> Vec<JobId> {
+    let mut ids = Vec::new();
+    for _ in 0..CLAIM_BYTES_MAX / 300_000 + 10 {
+        let mut job = long(world, 300_000);
+        if let Some(value) = key {
+            job.keys = keys(&[("tenant", value)]);
+        }
+        ids.push(world.add(job));
+    }
+    ids
+}
+
+/// What a claim took: it must keep its bound, and have the payloads.
+fn checked(claims: &Claims, max: usize) -> Vec<JobId> {
+    let bytes: Vec<usize> = claims.jobs.iter().map(Claimed::bytes).collect();
+    let before: usize = bytes.iter().rev().skip(1).sum();
+    assert!(before < CLAIM_BYTES_MAX, "{} bytes before the last job", before);
+    assert!(claims.jobs.iter().all(|job| job.job.payload.args.len() >= 300_000));
+    assert_eq!(claims.cut, claims.jobs.len() < max, "{} jobs", claims.jobs.len());
+    claims.jobs.iter().map(|job| job.job.id).collect()
+}
+
+/// Claims until all jobs are taken, in order.
+fn claim_all<H: Harness>(world: &mut World<'_, H>, hand: Hand, ids: &[JobId]) {
+    let mut taken = Vec::new();
+    for _ in 0..ids.len() {
+        let left = ids.len() - taken.len();
+        let from = world.all_classes();
+        let max = u32::try_from(left).unwrap();
+        let claims = world.claims_by(hand.claimant(), from, max).unwrap();
+        taken.extend(checked(&claims, left));
+        if taken.len() == ids.len() {
+            break;
+        }
+    }
+    assert_eq!(taken, ids);
+}
+
+fn claim_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let ids = more_than_a_claim(world, None);
+    claim_all(world, hand, &ids);
+}
+
+fn claim_by_limits_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hand = world.worker();
+    world.limit(per_tenant(1_000));
+    let ids = more_than_a_claim(world, Some("v"));
+    claim_all(world, hand, &ids);
+}
+
+fn fetch_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(world: &mut World<'_, H>) {
+    let ids = more_than_a_claim(world, None);
+    let mut taken = Vec::new();
+    while taken.len() < ids.len() {
+        let left = ids.len() - taken.len();
+        let visibility = Span::from_secs(60);
+        let claimant = Claimant::Plain { worker: Some("w".into()), visibility };
+        let from = ClaimFrom::Queues { queues: vec!["default".into()], tenant: None };
+        let claims = world.claims_by(claimant, from, u32::try_from(left).unwrap()).unwrap();
+        assert!(!claims.jobs.is_empty());
+        taken.extend(checked(&claims, left));
+    }
+    assert_eq!(taken, ids);
+}
+
+fn claims_of_one_batch_are_each_cut_and_the_jobs_go_to_the_first<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let hands = [world.worker(), world.worker()];
+    let ids = more_than_a_claim(world, None);
+    let from = world.all_classes();
+    let claim = |hand: Hand| {
+        Command::Claim(Claim {
+            claimant: hand.claimant(),
+            from: from.clone(),
+            max: NonZeroU32::new(1_000).unwrap(),
+            is_prefetch: false,
+            avoids: Vec::new(),
+            asked: AskedByQueues::default(),
+        })
+    };
+    let replies = world.apply(hands.map(claim).into()).replies;
+    let mut taken = Vec::new();
+    for reply in replies {
+        let Reply::Claimed(Ok(claims)) = reply else { panic!("not a claim's reply: {reply:?}") };
+        assert!(claims.cut || taken.len() + claims.jobs.len() == ids.len());
+        taken.extend(claims.jobs.iter().map(|job| job.job.id));
+    }
+    assert_eq!(taken, ids[..taken.len()]);
+    for (hand, rest) in hands.into_iter().zip([&ids[taken.len()..], &[]]) {
+        claim_all(world, hand, rest);
+    }
+    let none = world.claims_by(hands[1].claimant(), world.all_classes(), 5).unwrap();
+    assert_eq!(none.jobs, []);
+}
+
+fn claim_counts_checkpoints<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let count = CLAIM_BYTES_MAX / CHECKPOINT_BYTES_MAX + 3;
+    for _ in 0..count {
+        let mut job = world.job();
+        job.rules = rules(100);
+        world.add(job);
+    }
+    let claimed = world.claim(hand, 100);
+    assert_eq!(claimed.len(), count);
+    for claimed in &claimed {
+        let checkpoint = Some(vec![1; CHECKPOINT_BYTES_MAX]);
+        let detail = EndDetail { checkpoint, ..EndDetail::default() };
+        let (fence, reported) = (hand.fence(claimed.epoch), ReportedOutcome::Interrupted);
+        let finish = Finish { job: claimed.job.id, fence, reported, detail, by: "test".into() };
+        world.moved(Command::Finish(Box::new(finish))).unwrap();
+    }
+    let again = world.claims_by(hand.claimant(), world.all_classes(), 100).unwrap();
+    assert_eq!((again.jobs.len(), again.cut), (count - 3, true));
+    let whole = |job: &Claimed| job.checkpoint.as_ref().map(Vec::len) == Some(CHECKPOINT_BYTES_MAX);
+    assert!(again.jobs.iter().all(whole));
+    let rest = world.claims_by(hand.claimant(), world.all_classes(), 3).unwrap();
+    assert_eq!((rest.jobs.len(), rest.cut), (3, false));
+    assert!(rest.jobs.iter().all(whole));
+}
+
+/// A read once took 500 batches, whatever their length; [`crate::cursor::Reading`] checks that no
+/// window is longer than it may be.
+fn events_of_long_batches_are_all_read<H: Harness>(world: &mut World<'_, H>) {
+    let evidence = "e".repeat(4_000);
+    let mut ids = Vec::new();
+    for _ in 0..6 {
+        let jobs: Vec<NewJob> = (0..200).map(|_| world.job()).collect();
+        ids.extend(jobs.iter().map(|job| job.id));
+        let by = |job: NewJob| NewJob { by: evidence.clone(), ..job };
+        world.apply(vec![Command::EnqueueAll(jobs.into_iter().map(by).collect())]);
+    }
+    let mut query = EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job: None,
+        worker: None,
+        limit: 90,
+    };
+    let mut read = Vec::new();
+    loop {
+        let page = world.ask(world.store().events(query.clone()));
+        read.extend(page.events.iter().filter_map(|(_, event)| event.job));
+        if query.after.as_ref() == Some(&page.next) {
+            break;
+        }
+        query.after = Some(page.next);
+    }
+    assert_eq!(read, ids);
 }

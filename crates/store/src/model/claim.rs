@@ -7,6 +7,7 @@ use std::sync::Arc;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind};
 use outlast_core::keys::Keys;
+use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -31,6 +32,7 @@ impl Tx<'_> {
         let taker = self.taker(claim, &limits)?;
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
         let mut claims = Claims::default();
+        let mut bytes = 0;
         let mut waiting: BTreeMap<ClassId, Option<Timestamp>> = BTreeMap::new();
         let mut kept: BTreeSet<ClassId> = BTreeSet::new();
         let mut left_to_others: BTreeSet<ClassId> = BTreeSet::new();
@@ -61,16 +63,20 @@ impl Tx<'_> {
                     // An expired job is refused by the rules, and left to the sweep.
                     if let Some(claimed) = self.take(head.seq.unsigned_abs(), &taker, &lane.gates) {
                         self.tables.shares.claimed(lane, (head.rank, head.seq), now);
+                        bytes += claimed.bytes();
                         claims.jobs.push(claimed);
                     }
                     true
                 });
-                if tried.is_none() {
+                if tried.is_none() || bytes >= CLAIM_BYTES_MAX {
                     break;
                 }
             }
             if claims.jobs.len() == max {
                 return Ok(claims);
+            }
+            if bytes >= CLAIM_BYTES_MAX {
+                return Ok(Claims::cut(claims.jobs));
             }
         }
         let blocked = waiting.into_iter().filter(|(class, _)| !kept.contains(class));

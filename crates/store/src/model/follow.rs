@@ -146,7 +146,9 @@ impl Tx<'_> {
     /// A claim that is short must say in which classes there may be more.
     fn is_left(&self, group: &Group, claim: &Claim, other: &Claims) -> Result<(), String> {
         let says = |class: ClassId| {
-            other.passed_over.contains(&class) || claim.is_prefetch && other.kept.contains(&class)
+            other.cut
+                || other.passed_over.contains(&class)
+                || claim.is_prefetch && other.kept.contains(&class)
         };
         for head in group.heads.iter().filter(|head| !self.has_expired(head)) {
             let Some(lane) = group.lanes.get(head.lane) else { continue };

@@ -250,6 +250,7 @@ impl EventLoop {
             _ => return,
         };
         let claimed = &claims.jobs;
+        self.batcher.claimed(claimed);
         // An isolated job is claimed from the twin of its own class, alone.
         let got: Vec<ClassId> = match &**classes {
             [only] => vec![*only; claimed.len()],

@@ -296,7 +296,8 @@ impl AttemptTask {
 }
 
 /// Decides what kind of end it was. An end that none of our signals preceded is the job's own,
-/// even if it had been asked to stop by then.
+/// even if it had been asked to stop by then. So is exit code 0 when the worker shuts down: the
+/// program says that it has finished, and must not run again.
 pub(super) fn judge(
     spawn_failure: Option<String>,
     exit: Option<&MainExit>,
@@ -306,6 +307,9 @@ pub(super) fn judge(
         return EndKind::SpawnFailed { reason };
     }
     match (exit, cause) {
+        (Some(MainExit { code: Some(0), .. }), Some(Cause::Interrupted)) => {
+            EndKind::Exited { code: 0 }
+        }
         (Some(MainExit { signalled_by_us: true, .. }) | None, Some(cause)) => cause.into_kind(),
         (Some(exit), _) => of_its_own(exit),
         (None, None) => EndKind::ShimDied { reason: "the shim was killed from outside".to_owned() },

@@ -85,7 +85,7 @@ fn end_that_no_signal_of_ours_preceded_is_the_jobs_own_whatever_was_asked() {
 fn end_after_a_signal_of_ours_is_told_by_its_cause() {
     for cause in CAUSES {
         for exit in [
-            exit(Some(0), None, true, Oom::No),
+            exit(Some(75), None, true, Oom::No),
             exit(None, Some(9), true, Oom::No),
             exit(None, Some(15), true, Oom::No),
         ] {
@@ -93,6 +93,17 @@ fn end_after_a_signal_of_ours_is_told_by_its_cause() {
         }
         assert_eq!(judge(None, None, Some(cause)), cause.into_kind(), "it would not end");
     }
+}
+
+// A job that had finished after SIGTERM ran again.
+#[test]
+fn exit_code_zero_is_an_interruption_of_nothing_and_undoes_no_other_reason() {
+    let finished = exit(Some(0), None, true, Oom::No);
+    for cause in [Cause::TimedOut, Cause::Cancelled, Cause::DeadlinePassed] {
+        assert_eq!(judge(None, Some(&finished), Some(cause)), cause.into_kind());
+    }
+    let ended = judge(None, Some(&finished), Some(Cause::Interrupted));
+    assert_eq!(ended, EndKind::Exited { code: 0 });
 }
 
 #[test]

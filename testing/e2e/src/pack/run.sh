@@ -12,6 +12,8 @@ say() {
 case $on_term in
 ignore) trap '' TERM ;;
 note) trap 'say term; exit 143' TERM ;;
+finish) trap 'say end; printf "epoch=%s\n" "$OUTLAST_EPOCH"; exit 0' TERM ;;
+later) trap 'say term; exit 75' TERM ;;
 esac
 # Only the first attempt takes long, where a test asks for that.
 if [ "$OUTLAST_EPOCH" -gt 1 ] && [ "$later_ticks" -ge 0 ]; then

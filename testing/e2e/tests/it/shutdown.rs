@@ -102,6 +102,49 @@ fn a_job_that_ignores_sigterm_is_killed_when_grace_and_patience_are_over() {
     scene.judge();
 }
 
+fn that_traps_sigterm(how: &str) -> Run {
+    Run::holding_once(Duration::from_secs(120)).parameter("on_term", json!(how))
+}
+
+// It ran again, and with one attempt it was a dead letter.
+#[test]
+fn a_program_that_finishes_after_sigterm_has_completed_and_one_that_exits_with_75_runs_again() {
+    let scene = Scene::start();
+    let grace = Duration::from_millis(300);
+    let mut worker = scene.worker_with(&WorkerOptions::named("leaver").shutdown_timeout(grace));
+    let finished =
+        scene.run(that_traps_sigterm("finish").with("retry", json!({"max_attempts": 1})));
+    let later = scene.run(that_traps_sigterm("later"));
+    scene.await_start(&finished, 1, within(LEASE));
+    scene.await_start(&later, 1, within(LEASE));
+    worker.terminate();
+    assert_eq!(worker.await_end(within(grace + KILL_AFTER)), Some(0));
+    let done = scene.await_status(&finished, "completed", within(LEASE));
+    assert!(done["result"].to_string().contains("epoch=1"), "{done}");
+    assert_eq!(scene.api().outcomes(&finished), ["completed"]);
+    let _heir = scene.worker("heir");
+    let again = scene.await_status(&later, "completed", within(LEASE));
+    assert_eq!(scene.api().outcomes(&later), ["interrupted", "completed"]);
+    assert_eq!(scene.api().attempts(&later)[0]["exit_code"], 75, "{again}");
+    scene.judge();
+}
+
+#[test]
+fn exit_code_zero_after_sigterm_undoes_neither_a_cancel_nor_a_timeout() {
+    let scene = Scene::start();
+    let _worker = scene.worker("plain");
+    let cancelled = scene.run(that_traps_sigterm("finish"));
+    scene.await_start(&cancelled, 1, within(LEASE));
+    scene.cancel(&cancelled);
+    let once = json!({"max_attempts": 1});
+    let late = that_traps_sigterm("finish").with("timeout", json!(1)).with("retry", once);
+    let late = scene.run(late);
+    scene.await_status(&late, "timeout", within(LEASE));
+    scene.await_status(&cancelled, "cancelled", within(LEASE));
+    scene.judge();
+    assert_eq!(scene.api().outcomes(&cancelled), ["cancelled"]);
+}
+
 #[test]
 fn a_drain_ordered_through_the_api_ends_the_worker_in_the_same_way() {
     let scene = Scene::start();

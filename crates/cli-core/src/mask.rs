@@ -19,15 +19,20 @@ fn in_address(line: &str) -> String {
 }
 
 fn in_words(line: &str) -> String {
-    const WORD: &str = "password=";
+    const WORD: &str = "password";
+    const BLANKS: [char; 2] = [' ', '\t'];
     let (mut shown, mut rest) = (String::with_capacity(line.len()), line);
     while let Some(at) = rest.to_ascii_lowercase().find(WORD) {
         let (before, after) = rest.split_at(at + WORD.len());
         shown.push_str(before);
+        rest = after;
+        let Some(value) = after.trim_start_matches(BLANKS).strip_prefix('=') else { continue };
+        let value = value.trim_start_matches(BLANKS);
+        shown.push_str(after.strip_suffix(value).unwrap_or("="));
         shown.push_str(HIDDEN);
-        let quoted = after.strip_prefix('\'').and_then(|inner| Some(inner.find('\'')? + 2));
-        let end = quoted.or_else(|| after.find(['&', ' ', '"', '\'', '`']));
-        rest = after.get(end.unwrap_or(after.len())..).unwrap_or_default();
+        let quoted = value.strip_prefix('\'').and_then(|inner| Some(inner.find('\'')? + 2));
+        let end = quoted.or_else(|| value.find(['&', ' ', '"', '\'', '`']));
+        rest = value.get(end.unwrap_or(value.len())..).unwrap_or_default();
     }
     shown + rest
 }
@@ -44,6 +49,8 @@ mod tests {
             ("  database: postgress://me:pw@db # a", "  database: postgress://me:***@db # a"),
             ("postgres://db/jobs?password=pw&a=b", "postgres://db/jobs?password=***&a=b"),
             ("host=db password='p w' user=me", "host=db password=*** user=me"),
+            ("host=db password = 'p w' user=me", "host=db password = *** user=me"),
+            ("password\t=pw user=me", "password\t=*** user=me"),
             ("postgres://db/j?sslpassword=pw", "postgres://db/j?sslpassword=***"),
             ("http://me:pw@host:8080", "http://me:***@host:8080"),
         ];
@@ -54,8 +61,14 @@ mod tests {
 
     #[test]
     fn what_holds_no_password_stays() {
-        for text in ["sqlite:a/b.db", "postgres://me@db/jobs", "http://127.0.0.1:8080", "a:b@c", ""]
-        {
+        for text in [
+            "sqlite:a/b.db",
+            "postgres://me@db/jobs",
+            "http://127.0.0.1:8080",
+            "a:b@c",
+            "a password",
+            "",
+        ] {
             assert_eq!(without_passwords(text), text);
         }
     }

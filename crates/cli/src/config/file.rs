@@ -42,13 +42,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, ConfigError> {
 }
 
 fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
-    let malformed = |error: &dyn fmt::Display| ConfigError::Malformed {
-        path: path.to_owned(),
-        detail: error.to_string().lines().map(without_secrets).collect::<Vec<_>>().join("\n"),
-    };
+    let malformed = |detail: String| ConfigError::Malformed { path: path.to_owned(), detail };
+    let unread = |error: serde_saphyr::Error| malformed(fault(text, &error));
     let at = |line: u64| Origin::File { path: path.to_owned(), line };
     let sections: Option<Pairs<Option<Spanned<Value>>>> =
-        serde_saphyr::from_str(text).map_err(|error| malformed(&error))?;
+        serde_saphyr::from_str(text).map_err(unread)?;
     let sections = sections.map(|pairs| pairs.0).unwrap_or_default();
     // A section that does not exist is named before the file is read for good: the second
     // reading wants every section to hold keys.
@@ -60,8 +58,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
             return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
         }
     }
-    let sections: Option<Pairs<Section>> =
-        serde_saphyr::from_str(text).map_err(|error| malformed(&error))?;
+    let sections: Option<Pairs<Section>> = serde_saphyr::from_str(text).map_err(unread)?;
     let mut found = Vec::new();
     for (section, entries) in sections.map(|pairs| pairs.0).unwrap_or_default() {
         let line = section.referenced.line();
@@ -80,12 +77,12 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
             }
             Section::List(_) => {
                 let section = &section.value;
-                return Err(malformed(&format!("line {line}: `{section}` holds keys, no list")));
+                return Err(malformed(format!("line {line}: `{section}` holds keys, no list")));
             }
         };
         if section.value == LIMITS && !entries.is_empty() {
             let detail = format!("line {line}: `{LIMITS}` is a mapping, and not {LIST}");
-            return Err(malformed(&detail));
+            return Err(malformed(detail));
         }
         for (key, value) in entries {
             let name = format!("{}.{}", section.value, key.value);
@@ -126,6 +123,7 @@ fn grouped(
         };
         let found = text.lines().zip(1_u64..).skip(after).find(|(line, _)| is_key(line));
         let (shown, line) = match found {
+            Some((_, number)) if names_secret(text) => (String::new(), number),
             Some((line, number)) => (format!("{number} | {}", line.trim_end()), number),
             None => (String::new(), from),
         };
@@ -154,24 +152,35 @@ fn key_marked(text: &str, key: &Spanned<String>, name: &str) -> String {
     marked(text, key.referenced, key.value.chars().count())
 }
 
-/// A line of what a reader of YAML says, which shows the lines around a fault: what stands
-/// after the name of a token is cut off, and the password of an address is left out.
-fn without_secrets(line: &str) -> String {
-    let line = &without_passwords(line);
-    let name = line.to_ascii_lowercase().find("tok");
-    let value = name.and_then(|at| Some(at + line.get(at..)?.find([':', '='])? + 1));
-    match value.and_then(|at| line.get(..at)) {
-        Some(shown) => format!("{shown} …"),
-        None => line.to_owned(),
+/// What a reader of YAML says, with the lines around the fault. They are not shown if the file names
+/// a secret anywhere: its value may be on another line than its name, or part of the message.
+fn fault(text: &str, error: &serde_saphyr::Error) -> String {
+    if !names_secret(text) {
+        return without_passwords(&error.to_string());
     }
+    let place = error.location().map_or_else(String::new, |place| {
+        format!("line {}, column {}: ", place.line(), place.column())
+    });
+    format!("{place}it cannot be read as YAML; no line is shown, because the file names a secret")
 }
 
-/// A line of the file with what stands at `place` underlined, to its end or for `length`.
+/// Whether a file names a token, a password or a secret.
+fn names_secret(text: &str) -> bool {
+    // These two name where secrets are.
+    let lower = text.to_lowercase().replace("token_file", "").replace("secrets:", "");
+    ["tok", "passw", "secret"].iter().any(|word| lower.contains(word))
+        || without_passwords(text) != text
+}
+
+/// A line of the file with what stands at `place` underlined, to its end or for `length`; nothing if
+/// the file names a secret, which may be on any line.
 fn marked(text: &str, place: Location, length: usize) -> String {
+    if names_secret(text) {
+        return String::new();
+    }
     let number = place.line();
     let index = usize::try_from(number).unwrap_or_default().saturating_sub(1);
     let Some(line) = text.lines().nth(index) else { return String::new() };
-    let line = without_passwords(line);
     let before = usize::try_from(place.column()).unwrap_or_default().saturating_sub(1);
     let rest: String = line.chars().skip(before).collect();
     // A comment is not part of the value.

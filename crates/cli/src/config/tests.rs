@@ -173,6 +173,23 @@ fn tokens_in_a_file_that_is_wrong_are_not_repeated() {
     }
 }
 
+// Only the line with the name was cut, and the value was on the next one.
+#[test]
+fn no_line_of_a_malformed_file_is_shown_that_names_a_secret_anywhere() {
+    for text in [
+        "worker:\n  token:\n    outlast_SECRET\n   x: 1\n",
+        "worker:\n  token: >-\n    outlast_SECRET\n  name: [\n",
+        "worker: {token:\n outlast_SECRET, name: a b: c}\n",
+        "server: {tokens: [{token:\n outlast_SECRET}], lisetn: a}\n",
+        "server:\n  database: host=db password = outlast_SECRET\n x\n",
+    ] {
+        let refusal = Given::file(text).refusal(&[]);
+        assert!(!refusal.contains("SECRET"), "{refusal}");
+    }
+    let place = Given::file("worker:\n  token: a-token-for-tests\n name: x\n").refusal(&[]);
+    assert!(place.contains("line 3") && place.contains("no line is shown"), "{place}");
+}
+
 #[test]
 fn malformed_file_is_refused_with_the_line() {
     for text in

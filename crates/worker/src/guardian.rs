@@ -13,12 +13,16 @@
 //! nothing of it is left, the guardian has its death reported (`death`). When the guardian ends,
 //! the socket closes, and that tells the engine.
 //!
+//! A job under `cgroup` or `subreaper` may kill its shim, both halves. What it leaves then comes to
+//! the guardian as an orphan, and is killed.
+//!
 //! It does no network, waits for nothing but signals and its children, and never stops itself:
 //! SIGTSTP is a message too. No other thread of its process may take a signal.
 
 mod death;
 mod engine;
 mod link;
+mod orphans;
 
 use std::ffi::OsString;
 use std::io;
@@ -52,6 +56,8 @@ const NOT_ALLOWED: i32 = 5;
 const SHIMS_MAX: Duration = Duration::from_millis(500);
 /// How long anything may take to be gone after that; D state has no bound of its own.
 const GONE_MAX: Duration = Duration::from_secs(5);
+/// How often orphans are looked for while the engine runs: nothing announces one.
+const LOOK_FOR_ORPHANS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often what is left is looked at.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
@@ -120,7 +126,8 @@ struct Guardian<'a> {
 impl Guardian<'_> {
     fn watch(&mut self) -> i32 {
         loop {
-            if let Err(error) = wait_for(&self.signals, self.link.wanted(), None) {
+            if let Err(error) = wait_for(&self.signals, self.link.wanted(), Some(&LOOK_FOR_ORPHANS))
+            {
                 tracing::error!(%error, "guardian cannot poll for signals");
                 return self.abandon();
             }
@@ -134,6 +141,7 @@ impl Guardian<'_> {
             if let Reaped::Engine(status) = self.reap() {
                 return self.engine_ended(status);
             }
+            orphans::kill(self.engine_pid);
         }
     }
 

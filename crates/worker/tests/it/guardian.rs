@@ -162,6 +162,29 @@ fn engine_and_shims_killed_together_leave_nothing() {
     assert_eq!(survivors(&marker), [], "the guardian inherited and ended what was left");
 }
 
+// It ran on for as long as it liked, and the attempt was over.
+#[test]
+fn what_a_job_leaves_that_kills_both_halves_of_its_shim_is_ended_while_the_engine_runs_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (marker, ready) = (marker(), folder.path().join("ready"));
+    let script = escape_artist(&ready, "while :; do sleep 0.05; done");
+    let (mut guardian, engine) = start(&["deaf", "subreaper", "0", &marker, &script]);
+    eventually("the artist is loose", || ready.exists());
+    let outer = children_of(engine);
+    let inner: Vec<Pid> = outer.iter().copied().flat_map(children_of).collect();
+    assert_eq!((outer.len(), inner.len()), (1, 1));
+    for signal in [Signal::STOP, Signal::KILL] {
+        for half in outer.iter().chain(&inner) {
+            kill_process(*half, signal).unwrap();
+        }
+    }
+    // The command line of the engine has the marker as well.
+    eventually("what was left is ended", || survivors(&marker).iter().all(|pid| *pid == engine));
+    test_kill_process(engine).unwrap();
+    guardian.signal(Signal::TERM);
+    assert_eq!(guardian.line(), "Terminate", "the engine runs on");
+}
+
 fn children_of(pid: Pid) -> Vec<Pid> {
     let pid = pid.as_raw_nonzero();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();

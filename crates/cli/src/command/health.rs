@@ -68,6 +68,20 @@ async fn worker(client: &Client, environment: &Environment) -> Result<Value, Fai
         (None, Some(other)) => {
             Err(Failure::failed(format!("worker {name} is {}", text_at(other, "state"))))
         }
-        (None, None) => Err(Failure::failed(format!("no worker {name} is active"))),
+        (None, None) => Err(Failure::failed(match leaving(client, &name).await? {
+            Some(state) => format!("worker {name} is {state}"),
+            None => format!("no worker {name} is active"),
+        })),
     }
+}
+
+/// The state of a worker of that name that is on its way out or takes nothing, if there is one.
+async fn leaving(client: &Client, name: &str) -> Result<Option<String>, Failure> {
+    let all = workers::all(client, &[]).await?;
+    let mut states = all.iter().filter(|worker| text_at(worker, "name") == name);
+    let found = states.find_map(|worker| {
+        let state = text_at(worker, "state");
+        matches!(state.as_str(), "draining" | "quiet" | "suspect").then_some(state)
+    });
+    Ok(found)
 }

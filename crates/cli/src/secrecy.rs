@@ -11,7 +11,8 @@ use outlast_worker::handover;
 use crate::config::{Environment, keys};
 
 /// Flags with a secret, and their keys.
-const FLAGS: [(&str, &str); 2] = [("--token", "worker.token"), ("--database", "server.database")];
+const FLAGS: [(&str, &str); 3] =
+    [("--token", "worker.token"), ("--server", "worker.server"), ("--database", "server.database")];
 
 /// Starts this process again if it shows more than it must. Does nothing the second time.
 pub(crate) fn start_again_if_seen(environment: &Environment) {
@@ -69,9 +70,9 @@ fn without_secrets(args: Vec<OsString>) -> (Vec<OsString>, Vec<(&'static str, St
     (kept, moved)
 }
 
-/// A token always is; an address of a database only if it holds a password.
+/// A token always is; an address only if it holds a password, or a user that may be one.
 fn is_secret(key: &str, value: &str) -> bool {
-    key != "server.database" || value.contains('@') || value.contains("password")
+    key == "worker.token" || value.contains('@') || value.contains("password")
 }
 
 #[cfg(test)]
@@ -101,6 +102,13 @@ mod tests {
         let (kept, moved) = without_secrets(args.split(' ').map(Into::into).collect());
         assert_eq!(kept, ["outlast", "worker", "--name", "a", "--packs=x"]);
         assert_eq!(moved, [("worker.token", "hush".into()), ("worker.token", "hush2".into())]);
+        let args = "outlast worker --server http://u:hush@h:1 --name a";
+        let (kept, moved) = without_secrets(args.split(' ').map(Into::into).collect());
+        assert_eq!(kept, ["outlast", "worker", "--name", "a"]);
+        assert_eq!(moved, [("worker.server", "http://u:hush@h:1".into())]);
+        let args = "outlast worker --server http://h:1";
+        let (kept, moved) = without_secrets(args.split(' ').map(Into::into).collect());
+        assert_eq!((kept.len(), moved.len()), (4, 0));
         let args = "outlast server --database sqlite:x";
         let (kept, moved) = without_secrets(args.split(' ').map(Into::into).collect());
         assert_eq!((kept.len(), moved.len()), (4, 0));

@@ -6,10 +6,12 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use outlast_core::limits::CHECKPOINT_BYTES_MAX;
+use rustix::fs::{Mode, OFlags, open, openat};
 
 /// Owner only, as everything in the folder.
 const FOLDER_MODE: u32 = 0o700;
@@ -172,12 +174,27 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// A folder whatever its rights are, and never by way of a link.
+const PLACE: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Opens all folders from here down. Each is held while its rights change: its path may lead
+/// elsewhere by then.
 fn unlock(folder: &Path) {
-    let _ = fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE));
-    let Ok(entries) = fs::read_dir(folder) else { return };
+    if let Ok(place) = open(folder, PLACE, Mode::empty()) {
+        unlock_place(&place);
+    }
+}
+
+fn unlock_place(place: &OwnedFd) {
+    let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let _ = fs::set_permissions(&path, fs::Permissions::from_mode(FOLDER_MODE));
+    let Ok(entries) = fs::read_dir(&path) else { return };
     for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            unlock(&entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Ok(below) = openat(place, entry.file_name(), PLACE, Mode::empty())
+        {
+            unlock_place(&below);
         }
     }
 }

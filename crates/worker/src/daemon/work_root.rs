@@ -103,10 +103,12 @@ pub(super) fn remove_abandoned(parent: &Path) {
 
 /// Between making its lock and holding it an engine looks dead: leave it that moment.
 fn is_young(lock_path: &Path) -> bool {
-    let age = fs::metadata(lock_path)
-        .and_then(|metadata| metadata.modified())
-        .map(|modified| modified.elapsed().unwrap_or_default());
-    age.is_ok_and(|age| age.as_secs() < 2)
+    let modified = fs::metadata(lock_path).and_then(|metadata| metadata.modified());
+    modified.is_ok_and(|modified| {
+        // A lock from the future is old: the clock was set back since.
+        let age = modified.elapsed().unwrap_or_else(|ahead| ahead.duration());
+        age.as_secs() < 2
+    })
 }
 
 #[cfg(test)]
@@ -159,6 +161,18 @@ mod tests {
         remove_abandoned(parent.path());
 
         assert!(dead.exists(), "whose it is cannot be known");
+    }
+
+    // With the clock set back by a year, nothing was removed for a year.
+    #[test]
+    fn what_a_dead_engine_left_is_removed_also_if_the_clock_was_set_back_since() {
+        let parent = tempfile::tempdir().unwrap();
+        let dead = abandoned(parent.path());
+        let lock = File::options().write(true).open(dead.with_extension("lock")).unwrap();
+        let made = lock.metadata().unwrap().modified().unwrap();
+        lock.set_modified(made + Duration::from_secs(365 * 24 * 3600)).unwrap();
+        remove_abandoned(parent.path());
+        assert!(!dead.exists());
     }
 
     // After ten days systemd-tmpfiles removed the lock, and then no worker removed the folder.

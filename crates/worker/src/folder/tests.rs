@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use outlast_core::limits::CHECKPOINT_BYTES_MAX;
 
-use super::{CheckpointError, WorkFolder};
+use super::{CheckpointError, WorkFolder, unlock};
 
 fn folder(root: &tempfile::TempDir) -> WorkFolder {
     WorkFolder::create(&root.path().join("attempts"), "one").unwrap()
@@ -20,6 +20,25 @@ fn folder_is_private_and_goes_with_the_attempt() {
     fs::set_permissions(path.join("locked"), fs::Permissions::from_mode(0o000)).unwrap();
     folder.remove().unwrap();
     assert!(!path.exists());
+}
+
+// Cleaning up by path let a race give rights to a folder elsewhere.
+#[test]
+fn rights_are_not_given_by_way_of_a_link() {
+    let root = tempfile::tempdir().unwrap();
+    let (elsewhere, link) = (root.path().join("elsewhere"), root.path().join("link"));
+    fs::create_dir(&elsewhere).unwrap();
+    fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o500)).unwrap();
+    symlink(&elsewhere, &link).unwrap();
+    fs::create_dir_all(root.path().join("opened/below")).unwrap();
+    fs::set_permissions(root.path().join("opened/below"), fs::Permissions::from_mode(0o000))
+        .unwrap();
+    symlink(&elsewhere, root.path().join("opened/link")).unwrap();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    unlock(&link);
+    unlock(&root.path().join("opened"));
+    assert_eq!(mode(&elsewhere), 0o500);
+    assert_eq!(mode(&root.path().join("opened/below")), 0o700);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use outlast_core::time::{BootTime, Span};
 use outlast_proto::v1::session_client::SessionClient;
 use outlast_proto::v1::{BeatReply, BeatRequest};
 use tokio::sync::{mpsc, oneshot};
+use tonic::Code;
 use tonic::transport::Channel;
 
 use crate::clock::{boot_now, duration};
@@ -205,6 +206,9 @@ impl Pulse {
             Ok(reply) => Ok(reply.into_inner()),
             // A status that came over the wire has no cause on this side.
             Err(status) if status.source().is_none() => {
+                if matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied) {
+                    self.address.read_token_again();
+                }
                 Err(Failure::Refused(status.message().to_owned()))
             }
             Err(status) => Err(Failure::Connection(status.message().to_owned())),

@@ -12,9 +12,9 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod death;
 mod secure;
+mod token;
 
 use std::error::Error as _;
-use std::fmt;
 use std::time::Duration;
 
 use outlast_core::limits::SESSION_MESSAGE_BYTES_MAX;
@@ -26,11 +26,13 @@ use outlast_proto::v1::{Hello, RefusalCode, ServerMessage, Welcome, WorkerMessag
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use self::secure::Secure;
+pub(crate) use self::token::{Token, TokenSource};
+
+use self::token::ShownToken;
 use crate::cause::root_cause;
 use crate::clock::boot_now;
 use crate::tls::Tls;
@@ -51,7 +53,7 @@ pub(crate) struct Address {
     endpoint: Endpoint,
     /// Set for `https://`.
     secure: Option<Secure>,
-    token: Option<MetadataValue<Ascii>>,
+    token: ShownToken,
 }
 
 /// One attached stream.
@@ -83,16 +85,6 @@ pub(crate) enum AttachError {
     NotAllowed(String),
 }
 
-/// A bearer token that shows itself to servers only.
-#[derive(Clone)]
-pub(crate) struct Token(pub(crate) String);
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("(secret)")
-    }
-}
-
 /// The address or the token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use {what}: {reason}")]
@@ -104,7 +96,7 @@ pub struct BadAddress {
 }
 
 impl Address {
-    pub(crate) fn new(url: &str, token: Option<&Token>, tls: &Tls) -> Result<Self, BadAddress> {
+    pub(crate) fn new(url: &str, token: &TokenSource, tls: &Tls) -> Result<Self, BadAddress> {
         let bad = |what: &str, reason: String| BadAddress { what: what.to_owned(), reason };
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| bad(url, error.to_string()))?
@@ -116,14 +108,7 @@ impl Address {
             Some("https") => Some(Secure::new(tls).map_err(|error| bad(url, error.to_string()))?),
             _ => return Err(bad(url, "it begins with neither http:// nor https://".to_owned())),
         };
-        let token = token
-            .map(|Token(token)| {
-                let mut value = MetadataValue::try_from(format!("Bearer {token}"))
-                    .map_err(|_invalid| bad("the token", "it is not plain ASCII".to_owned()))?;
-                value.set_sensitive(true);
-                Ok(value)
-            })
-            .transpose()?;
+        let token = ShownToken::new(token)?;
         Ok(Self { endpoint, secure, token })
     }
 
@@ -151,10 +136,15 @@ impl Address {
         }
     }
 
+    /// Reads the token again, if it comes from a file.
+    pub(crate) fn read_token_again(&self) {
+        self.token.read_again();
+    }
+
     pub(crate) fn request<T>(&self, body: T) -> Request<T> {
         let mut request = Request::new(body);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.clone());
+        if let Some(token) = self.token.get() {
+            request.metadata_mut().insert("authorization", token);
         }
         request
     }
@@ -165,6 +155,7 @@ impl Address {
         hello: Hello,
         interval: Duration,
     ) -> Result<Attached, AttachError> {
+        self.read_token_again();
         let bound = request_deadline(interval).max(ATTACH_MIN);
         match tokio::time::timeout(bound, self.try_attach(hello, interval)).await {
             Ok(result) => result,

@@ -16,6 +16,7 @@ mod slots;
 pub(crate) mod summary;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ use self::engine::Engine;
 use self::summary::{BuildError, RunError, Summary};
 use crate::handler::Handler;
 use crate::handlers::{BoxError, Handlers, JobContext};
-use crate::session::{Address, Token};
+use crate::session::{Address, Token, TokenSource};
 use crate::signals::Signals;
 use crate::tls::Tls;
 
@@ -91,7 +92,7 @@ pub struct Worker {
 #[must_use]
 pub struct WorkerBuilder {
     url: String,
-    token: Option<Token>,
+    token: TokenSource,
     tls: Tls,
     profile: Profile,
     timeouts: Timeouts,
@@ -103,7 +104,7 @@ impl Worker {
     pub fn builder(url: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder {
             url: url.into(),
-            token: None,
+            token: TokenSource::default(),
             tls: Tls::new(),
             profile: Profile {
                 name: "worker".to_owned(),
@@ -240,9 +241,17 @@ impl WorkerBuilder {
         self
     }
 
+    /// File that holds the bearer token, which is read again when the worker attaches, when the
+    /// server refuses it, and on [`Control::read_token_again`](crate::Control::read_token_again).
+    /// What [`Self::token`] was given is shown first. Default: none.
+    pub fn token_file(mut self, file: Option<PathBuf>) -> Self {
+        self.token.file = file;
+        self
+    }
+
     /// Bearer token. Default: none.
     pub fn token(mut self, token: Option<String>) -> Self {
-        self.token = token.map(Token);
+        self.token.text = token.map(Token);
         self
     }
 
@@ -342,7 +351,7 @@ impl WorkerBuilder {
     /// honoured.
     pub fn build(self) -> Result<Worker, BuildError> {
         let Self { url, token, tls, mut profile, timeouts, mut handlers } = self;
-        let address = Address::new(&url, token.as_ref(), &tls)?;
+        let address = Address::new(&url, &token, &tls)?;
         handlers.validate()?;
         labels::check(&profile.labels)?;
         if let Some(pool) = profile.pool.take() {

@@ -9,6 +9,7 @@
 //!
 //! - `actions`: which actions this host can run
 //! - `catalog`: the actions as they are on disk now, and reloading them
+//! - `cover`: what is hidden from jobs with a file
 //! - `run_action`: one delivery, from parameters to its end
 //! - `disk`: reading and removing files of jobs, off the engine's thread
 //! - `health`: faults of the host, and recovering from them
@@ -22,6 +23,7 @@
 
 mod actions;
 mod catalog;
+mod cover;
 mod disk;
 mod health;
 mod open_files;
@@ -31,7 +33,7 @@ mod shutdown_budget;
 mod work_root;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -79,6 +81,8 @@ pub struct DaemonConfig {
     pub server: String,
     /// Bearer token shown to it.
     pub token: Option<String>,
+    /// The file that it came from, to read it again.
+    pub token_file: Option<PathBuf>,
     /// How the server's certificate is verified, and which one is presented to it.
     pub tls: Tls,
     /// The worker's name.
@@ -196,7 +200,7 @@ pub async fn run(
 
 fn exit_code(ended: Result<Summary, RunError>) -> i32 {
     match ended {
-        Ok(summary) if summary.left_at_once => FAULT,
+        Ok(summary) if summary.left_at_once || summary.thrown_away > 0 => FAULT,
         Ok(_) => CLEAN,
         Err(error) => {
             tracing::error!("worker ended: {error}");
@@ -212,7 +216,10 @@ async fn listen(mut link: GuardianLink, control: Control, reload: Arc<Notify>) {
             GuardianEvent::Terminate => control.send(StageEvent::TerminateSignal),
             GuardianEvent::Quiet => control.send(StageEvent::StopSignal),
             GuardianEvent::Resume => control.send(StageEvent::ContinueSignal),
-            GuardianEvent::ReloadPacks => reload.notify_one(),
+            GuardianEvent::ReloadPacks => {
+                control.read_token_again();
+                reload.notify_one();
+            }
             GuardianEvent::GuardianGone => return control.send(StageEvent::GuardianGone),
         }
     }
@@ -231,6 +238,8 @@ async fn start(
     let packs = PackSet::load(&config.packs)?;
     catalog::say(&packs);
     let parent = config.work_folder.clone().unwrap_or_else(std::env::temp_dir);
+    // TMPDIR may be relative, and jobs start elsewhere.
+    let parent = std::path::absolute(&parent).unwrap_or(parent);
     let root = WorkRoot::create(&parent)
         .map_err(|error| StartError::WorkRoot { folder: parent.display().to_string(), error })?;
     let cleaner = std::thread::Builder::new().name("cleaner".to_owned());
@@ -305,7 +314,9 @@ fn say_ready(config: &DaemonConfig, probe: &Probe, actions: &Actions) {
 /// Finds the containment for jobs, and the files to hide from them.
 async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>), StartError> {
     let hidden = config.hidden.iter().filter_map(|path| std::path::absolute(path).ok());
-    let hidden: Vec<PathBuf> = hidden.collect();
+    let home = config.variables.iter().find(|(name, _)| name == "HOME");
+    let home = home.map_or("", |(_, home)| home.as_str());
+    let hidden: Vec<PathBuf> = hidden.map(|path| cover::of(path, Path::new(home))).collect();
     let probe = Probe::hiding(config.containment, &config.program, &hidden).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment is not available");
@@ -328,6 +339,7 @@ fn describe(
     });
     let worker = Worker::builder(&config.server)
         .token(config.token.clone())
+        .token_file(config.token_file.clone())
         .tls(config.tls.clone())
         .name(&config.name)
         .role(Role::Action)

@@ -128,6 +128,7 @@ pub(crate) fn daemon_config(
     Ok(DaemonConfig {
         server: config.server,
         token: config.token,
+        token_file: config.token_file,
         tls: config.tls,
         name: config.name,
         heartbeat_interval: config.heartbeat_interval,

@@ -1,7 +1,7 @@
 //! The token for a server: given directly, or as the file that holds it.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -45,6 +45,15 @@ pub(crate) fn token(settings: &Settings) -> Result<Option<String>, ConfigError> 
         )),
         Some(_) | None => read(&path).map(Some),
     }
+}
+
+/// The file that [`token`] reads it from, if it does.
+pub(crate) fn token_file(settings: &Settings) -> Result<Option<PathBuf>, ConfigError> {
+    let given = settings.get("worker.token", value::shown_token)?;
+    let file = settings.get("worker.token_file", value::file)?;
+    let (plain, held) =
+        (&settings.setting("worker.token")?.origin, &settings.setting("worker.token_file")?.origin);
+    Ok(file.filter(|_| given.is_none() || plain.rank() < held.rank()))
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use outlast_sdk::Tls;
 
-use super::token::token;
+use super::token::{token, token_file};
 use super::value::{self, Containment};
 use super::{ConfigError, Origin, Settings, client};
 
@@ -17,6 +17,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) server: String,
     /// Bearer token shown to it.
     pub(crate) token: Option<String>,
+    /// The file that it was read from, if it was.
+    pub(crate) token_file: Option<PathBuf>,
     /// How the server's certificate is verified, and which client certificate is presented.
     pub(crate) tls: Tls,
     /// Label; the host's name if none was given.
@@ -56,6 +58,7 @@ impl WorkerConfig {
         Ok(Self {
             server: settings.get("worker.server", value::url)?,
             token: token(settings)?,
+            token_file: token_file(settings)?.map(absolute),
             tls: client::tls(settings)?,
             name: if name.is_empty() { host_name() } else { name },
             heartbeat_interval: settings.get("worker.heartbeat_interval", value::heartbeat)?,
@@ -67,9 +70,9 @@ impl WorkerConfig {
             runtimes: settings.get("worker.runtimes", value::runtimes)?,
             packs: settings.get("worker.packs", value::paths)?,
             environment: settings.get("worker.environment", value::variables)?,
-            secrets: settings.get("worker.secrets", value::path)?,
+            secrets: settings.get("worker.secrets", value::path)?.map(absolute),
             containment: settings.get("worker.containment", value::containment)?,
-            work_dir: settings.get("worker.work_dir", value::path)?,
+            work_dir: settings.get("worker.work_dir", value::path)?.map(absolute),
             hidden: hidden(settings)?,
         })
     }
@@ -90,6 +93,11 @@ pub(crate) fn hidden(settings: &Settings) -> Result<Vec<PathBuf>, ConfigError> {
         }
     }
     Ok(found)
+}
+
+/// A job starts in another folder, where a relative path names something else.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 fn host_name() -> String {

@@ -22,7 +22,7 @@ use super::{ClientBuilder, ClientError, Refusal};
 use crate::cause::root_cause;
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
-use crate::session::{Address, BadAddress, Token};
+use crate::session::{Address, BadAddress, Token, TokenSource};
 use crate::tls::Tls;
 
 /// Longest pause that a server may ask for: a wrong clock must not stop a client.
@@ -131,7 +131,8 @@ impl Http {
             builder;
         let bad = |reason: String| BadAddress { what: url.clone(), reason };
         // The same addresses as a worker's.
-        Address::new(&url, token.as_ref(), &tls)?;
+        let source = TokenSource { text: token.clone(), file: None };
+        Address::new(&url, &source, &tls)?;
         let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
         let mut headers = HeaderMap::new();
         if let Some(Token(token)) = token

@@ -68,6 +68,11 @@ impl Connection {
         }
     }
 
+    /// Reads the token again, for this connection and the heartbeat's.
+    pub(crate) fn read_token_again(&self) {
+        self.address.read_token_again();
+    }
+
     /// Starts to connect and attach.
     pub(crate) fn connect(&mut self, hello: Hello, interval: Duration) {
         let address = self.address.clone();

@@ -8,7 +8,7 @@ use outlast_proto::v1::DeathReport;
 use tonic::Code;
 
 use super::backoff::Backoff;
-use super::{Address, BadAddress, Token, client};
+use super::{Address, BadAddress, Token, TokenSource, client};
 use crate::tls::Tls;
 use crate::worker_state::identity_bytes;
 
@@ -56,7 +56,7 @@ pub async fn report_death(
     death: &WorkerDeath,
     limit: Duration,
 ) -> Result<(), DeathNotReported> {
-    let address = Address::new(server, token.map(Token).as_ref(), tls)?;
+    let address = Address::new(server, &TokenSource { text: token.map(Token), file: None }, tls)?;
     let report = DeathReport {
         worker_id: identity_bytes(death.worker),
         why: death.why.clone(),

@@ -24,6 +24,8 @@ pub(crate) enum Notice {
     Fault(String),
     /// It can again.
     Recovered,
+    /// The file with its token may have changed.
+    ReadToken,
 }
 
 /// How far the worker has come.
@@ -69,6 +71,11 @@ impl Control {
     /// Takes the last [`Self::fault`] back.
     pub fn recovered(&self) {
         let _ = self.events.send(Notice::Recovered);
+    }
+
+    /// Asks it to read its token again, if that comes from a file.
+    pub fn read_token_again(&self) {
+        let _ = self.events.send(Notice::ReadToken);
     }
 
     /// Asks it to drain, as SIGTERM does; a second time to end at once.

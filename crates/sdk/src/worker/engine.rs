@@ -349,6 +349,7 @@ impl<H: Handler> Engine<H> {
             Wake::Control(Notice::Offer(types)) => self.offer(types),
             Wake::Control(Notice::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
             Wake::Control(Notice::Recovered) => self.end_fault(),
+            Wake::Control(Notice::ReadToken) => self.session.connection.read_token_again(),
             Wake::Beaten(Some(beaten)) => self.on_beaten(beaten, now),
             Wake::Beaten(None) => self.on_heartbeat_gone(now),
             Wake::Attempt(event) => self.on_attempt(event),

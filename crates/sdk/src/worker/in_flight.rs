@@ -118,6 +118,18 @@ impl InFlight {
         self.unanswered
     }
 
+    /// Results that no server has taken yet.
+    pub(crate) fn results(&self) -> usize {
+        let is_result = |entry: &&Entry| match entry {
+            Entry::Ended(report) => matches!(
+                report.ending(),
+                v1::Ending::Completed | v1::Ending::Failed | v1::Ending::TimedOut
+            ),
+            Entry::Waiting(_) | Entry::Running(_) => false,
+        };
+        self.entries.values().filter(is_result).count()
+    }
+
     /// Attempts that have not ended.
     pub(crate) fn remaining(&self) -> usize {
         self.waiting_count + usize::try_from(self.busy.running).unwrap_or(usize::MAX)

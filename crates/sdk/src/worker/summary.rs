@@ -23,6 +23,9 @@ pub struct Summary {
     pub refused: u64,
     /// Reports that were never answered.
     pub unanswered: u64,
+    /// Results of attempts that had ended, and that no server took before this worker ended. Their
+    /// jobs run again.
+    pub thrown_away: u64,
     /// How often the lease was lost.
     pub lapses: u64,
     /// It was terminated three times and left at once.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use outlast_e2e::process::{Finished, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, Worker, WorkerOptions};
+use rustix::process::Signal;
 use serde_json::json;
 
 const BOUND: Duration = Duration::from_secs(30);
@@ -141,4 +142,40 @@ fn a_worker_whose_token_was_taken_away_gives_up_when_its_lease_is_over() {
         attempts.into_iter().next().filter(|attempt| !attempt["outcome"].is_null())
     });
     assert_eq!((&first["outcome"], &first["evidence_code"]), (&json!("lost"), &json!("lease")));
+}
+
+// Its worker went on with the old one, and ended for good after a lease.
+#[test]
+fn a_token_that_is_rotated_while_a_worker_runs_is_read_again_by_it() {
+    let scene = Scene::with(options()).acting_as(ADMIN);
+    let file = scene.folder().join("worker.token");
+    let write = |token: &str| {
+        let new = scene.folder().join("worker.token.new");
+        std::fs::write(&new, format!("{token}\n")).expect("a token");
+        std::fs::rename(&new, &file).expect("the token's place");
+    };
+    write(WORKER);
+    let flags = WorkerOptions::named("fleet-1").flag("--token-file", &file.display().to_string());
+    let mut worker = scene.worker_with(&flags);
+    let job = scene.run(Run::holding(LEASE * 3));
+    scene.await_start(&job, 1, within(LEASE));
+    let rotated = "another-worker-token-for-tests";
+    let tokens = json!([
+        {"name": "root", "role": "admin", "token": ADMIN},
+        {"name": "fleet", "role": "worker", "token": rotated},
+    ]);
+    options().set("server.tokens", tokens).write(&scene.folder().join("outlast.yaml"));
+    write(rotated);
+    scene.server().process().signal(Signal::HUP);
+    eventually("the old token is refused", within(BOUND), || {
+        (as_(&scene, WORKER).get("/api/v1/workers").status == 401).then_some(())
+    });
+    scene.await_status(&job, "completed", within(BOUND));
+    let later = scene.run(Run::short());
+    let done = scene.await_status(&later, "completed", within(BOUND));
+    assert_eq!(done["worker"]["id"], worker.id(), "{done}");
+    assert_eq!(scene.api().outcomes(&job), ["completed"]);
+    worker.terminate();
+    assert_eq!(worker.await_end(within(LEASE)), Some(0));
+    scene.judge();
 }

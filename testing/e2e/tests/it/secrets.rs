@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast_e2e::process::command;
-use outlast_e2e::wait::within;
-use outlast_e2e::{Process, Run, Scene, ServerOptions};
+use outlast_e2e::wait::{eventually, within};
+use outlast_e2e::{Process, Run, Scene, ServerOptions, WorkerOptions};
+use rustix::process::Signal;
 use serde_json::json;
 
 const ADMIN: &str = "an-admin-token-for-tests";
@@ -115,4 +116,44 @@ fn no_job_gets_at_the_token_of_its_worker() {
         assert!(scene.cancel(neighbour).is_success());
     }
     scene.judge();
+}
+
+const LOOK: &str = "ref: ledger.look\nlabel: Look\ndescription: Looks twice.\n\
+                    runner_type: shell\nentry_point: look.sh\n";
+
+// The cover lay on the file that was there at the start of the job.
+#[test]
+fn a_token_that_is_rotated_while_a_job_runs_stays_hidden_from_it() {
+    let scene = scene();
+    let (folder, actions) =
+        (scene.folder().join("private"), scene.folder().join("packs/ledger/actions"));
+    std::fs::create_dir(&folder).unwrap();
+    let (file, started, go) =
+        (folder.join("token"), scene.folder().join("started"), scene.folder().join("go"));
+    std::fs::write(&file, TOKEN).unwrap();
+    let script = format!(
+        "#!/bin/sh\n: > {}\nuntil [ -e {} ]; do sleep 0.05; done\ncat {} 2>&1 || true\n",
+        started.display(),
+        go.display(),
+        file.display(),
+    );
+    std::fs::write(actions.join("look.sh"), script).unwrap();
+    std::fs::write(actions.join("look.yaml"), LOOK).unwrap();
+    scene.server().process().signal(Signal::HUP);
+    let name = file.display().to_string();
+    let options = WorkerOptions::named("hiding").flag("--token-file", &name);
+    let _worker = scene.worker_with(&options.flag("--containment", "pidns"));
+    let order = json!({"action_ref": "ledger.look"});
+    let job = eventually("the action is known", within(BOUND), || {
+        let reply = scene.api().post("/executions", &order);
+        reply.is_success().then(|| reply.body["data"]["id"].as_str().map(str::to_owned))?
+    });
+    eventually("it runs", within(BOUND), || started.exists().then_some(()));
+    let new = scene.folder().join("token.new");
+    std::fs::write(&new, "a-new-token-no-job-may-see").unwrap();
+    std::fs::rename(&new, &file).unwrap();
+    std::fs::write(&go, "").unwrap();
+    let done = scene.await_status(&job, "completed", within(BOUND));
+    let result = done["result"].to_string();
+    assert!(result.contains("No such file") && !result.contains("a-new-token"), "{result}");
 }

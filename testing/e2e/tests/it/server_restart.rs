@@ -6,7 +6,7 @@ use std::time::Duration;
 use outlast_e2e::process_table::with_argument;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
-use outlast_e2e::{Run, Scene};
+use outlast_e2e::{Run, Scene, WorkerOptions};
 use serde_json::json;
 
 const READY: Duration = Duration::from_secs(2);
@@ -117,4 +117,26 @@ fn a_server_asked_to_stop_ends_with_code_zero_and_keeps_everything() {
     let _worker = scene.worker("late");
     scene.await_status(&job, "completed", within(LEASE));
     scene.judge();
+}
+
+// It ended with 0, and said only that some output was dropped.
+#[test]
+fn a_worker_that_stops_while_its_server_is_away_says_that_a_result_is_lost_and_ends_with_one() {
+    let mut scene = Scene::start();
+    let grace = Duration::from_millis(300);
+    let mut worker = scene.worker_with(&WorkerOptions::named("alone").shutdown_timeout(grace));
+    let job =
+        scene.run(Run::holding_once(Duration::from_secs(1)).parameter("later_ticks", json!(0)));
+    scene.await_start(&job, 1, within(LEASE));
+    scene.server_mut().kill();
+    eventually("the job has ended", within(LEASE), || {
+        scene.ledger().of(&job)[0].ended.then_some(())
+    });
+    worker.terminate();
+    assert_eq!(worker.await_end(within(LEASE)), Some(1), "{}", worker.log());
+    assert!(worker.log().contains("results are thrown away"), "{}", worker.log());
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(READY));
+    let _heir = scene.worker("heir");
+    scene.await_status(&job, "completed", within(READY + LEASE));
 }

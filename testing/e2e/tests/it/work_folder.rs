@@ -71,3 +71,27 @@ fn a_work_folder_of_the_workers_own_is_used_repaired_and_cleaned() {
     completes(&scene);
     scene.judge();
 }
+
+// Every action of the built-in pack failed with "No such file".
+#[test]
+fn a_relative_work_folder_works_as_a_flag_and_as_tmpdir() {
+    let scene = Scene::start();
+    fs::create_dir(scene.folder().join("work")).unwrap();
+    for (flags, tmpdir) in [(vec!["--work-dir", "work"], None), (vec![], Some("work"))] {
+        let url = scene.api().url().to_owned();
+        let words = [vec!["worker", "--server", &url], flags].concat();
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let mut command = command(&words);
+        command.current_dir(scene.folder());
+        if let Some(tmpdir) = tmpdir {
+            command.env("TMPDIR", tmpdir);
+        }
+        let worker = Process::spawn("worker", command, scene.folder());
+        completes(&scene);
+        assert!(of_engine(&scene.folder().join("work")).is_dir());
+        drop(worker);
+        fs::remove_dir_all(scene.folder().join("work")).unwrap();
+        fs::create_dir(scene.folder().join("work")).unwrap();
+    }
+    scene.judge();
+}

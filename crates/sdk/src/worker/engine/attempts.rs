@@ -371,9 +371,16 @@ impl<H: Handler> Engine<H> {
     /// How long a stop takes at most, by this worker's own settings.
     pub(super) fn void_all(&mut self) -> usize {
         let drop_at = boot_now().after(span(self.timeouts.stop_window));
+        self.throw_results_away();
         self.work.outbox.forget_reports();
         self.work.announcements.clear();
         self.work.in_flight.void(drop_at)
+    }
+
+    /// Counts what has ended and was never reported.
+    pub(super) fn throw_results_away(&mut self) {
+        let results = u64::try_from(self.work.in_flight.results()).unwrap_or(u64::MAX);
+        self.exit.summary.thrown_away += results;
     }
 
     /// Gives up output that no session will take any more.

@@ -83,6 +83,10 @@ impl<H: Handler> Engine<H> {
         self.outlet.attached.send_replace(true);
         let number = session.number;
         self.session.connection.up(session);
+        if !self.session.resumed {
+            // They were thrown away by a worker that goes on.
+            self.exit.summary.thrown_away = 0;
+        }
         self.say_attached(number);
         self.session.resumed = true;
         self.session.store_generation = welcome.store_generation;

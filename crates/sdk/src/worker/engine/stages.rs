@@ -238,6 +238,8 @@ impl<H: Handler> Engine<H> {
             self.drop_output();
         }
         self.lease.heartbeat.last().await;
+        // Counted where no server takes them with the goodbye.
+        let mut left = u64::try_from(self.work.in_flight.results()).unwrap_or(u64::MAX);
         if let Some(session) = session {
             let mut last = Vec::new();
             let now = boot_now();
@@ -250,11 +252,22 @@ impl<H: Handler> Engine<H> {
             let goodbye = goodbye(self.exit.fatal.as_ref());
             last.push(WorkerMessage { body: Some(Body::Goodbye(goodbye)) });
             match timeout(GOODBYE_MAX, say_goodbye(session, last)).await {
-                Ok(true) => self.handler.deregistered(),
+                Ok(true) => {
+                    left = 0;
+                    self.handler.deregistered();
+                }
                 Ok(false) | Err(_) => {
                     tracing::warn!("server did not take the goodbye in time");
                 }
             }
+        }
+        self.exit.summary.thrown_away += left;
+        let results = self.exit.summary.thrown_away;
+        if results > 0 {
+            tracing::error!(
+                results,
+                "results are thrown away and their jobs run again: no server took them in time"
+            );
         }
         tracing::info!("graceful shutdown: done");
         match self.exit.fatal {

@@ -144,7 +144,7 @@ fn arrange_mounts(spec: &ShimSpec) -> Result<(), String> {
         };
     }
     for path in &spec.hidden {
-        match mount_bind("/dev/null", path) {
+        match hide(path) {
             // What the job cannot read, or is not there, needs no cover.
             Err(_) if is_out_of_reach(path) => {}
             hidden => hidden.map_err(|error| cannot_hide(path, &error))?,
@@ -163,6 +163,15 @@ fn make_mounts_private() -> Result<(), Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     // What the host mounts later shows up here as well; what is mounted here stays here.
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+}
+
+/// Covers a file, or a folder with all that is there later.
+fn hide(path: &Path) -> Result<(), Errno> {
+    if !path.is_dir() {
+        return mount_bind("/dev/null", path);
+    }
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("tmpfs", path, "tmpfs", flags, Some(c"mode=0555,size=4k,nr_inodes=2"))
 }
 
 fn is_out_of_reach(path: &Path) -> bool {

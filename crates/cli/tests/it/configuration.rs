@@ -90,7 +90,8 @@ fn missing_pack_folder_is_named() {
     let database = format!("sqlite:{}", folder.path().join("o.db").display());
     let args = ["server", "--database", &database, "--packs", "/nowhere/packs"];
     let said = outlast(&args);
-    assert_eq!(said.code, 2);
+    // It may appear by itself: a service manager tries again.
+    assert_eq!(said.code, 1);
     assert!(said.err.contains("/nowhere/packs"), "{}", said.err);
     assert!(!folder.path().join("o.db").exists(), "nothing is half done");
 }

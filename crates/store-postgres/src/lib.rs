@@ -13,6 +13,7 @@
 //! - [`connect`]: addresses, session settings, durability
 //! - [`diagnostics`]: what PostgreSQL says about itself, for `outlast doctor`
 //! - [`generation`]: how often the store was restored
+//! - [`floors`]: where scans begin, so that they do not walk over what was deleted
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`notify`]: signals between servers
 //! - [`migrate`]: forward-only migrations under an advisory lock
@@ -28,6 +29,7 @@ mod connection;
 mod diagnostics;
 mod error;
 mod failure;
+mod floors;
 mod generation;
 mod migrate;
 mod notify;

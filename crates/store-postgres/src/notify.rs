@@ -18,6 +18,8 @@ use uuid::Uuid;
 
 use crate::connect::Address;
 use crate::failure::words;
+use crate::floors::Block;
+use crate::floors::look::AllFloors;
 
 /// The channel.
 const CHANNEL: &str = "outlast";
@@ -45,22 +47,36 @@ struct Message {
     #[serde(default)]
     from: Uuid,
     say: Vec<Signal>,
+    /// Where jobs of the classes in `say` came back under their old numbers; no block if it may be
+    /// anywhere. Older servers pass over it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    low: Vec<Low>,
+}
+
+/// Class, rank and block.
+type Low = (i64, i64, Option<i64>);
+
+/// Which server this is, and what its floors are.
+#[derive(Clone, Debug)]
+struct Own {
+    id: Uuid,
+    floors: AllFloors,
 }
 
 /// Sends and receives the signals of one server.
 #[derive(Debug)]
 pub(crate) struct Notifier {
-    own: Uuid,
+    own: Own,
     sender: UnboundedSender<Signal>,
     receiver: Mutex<Option<UnboundedReceiver<Signal>>>,
     task: Mutex<Option<tokio::task::AbortHandle>>,
 }
 
 impl Notifier {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(floors: AllFloors) -> Self {
         let (sender, receiver) = unbounded_channel();
         Self {
-            own: Uuid::now_v7(),
+            own: Own { id: Uuid::now_v7(), floors },
             sender,
             receiver: Mutex::new(Some(receiver)),
             task: Mutex::new(None),
@@ -81,7 +97,7 @@ impl Notifier {
         else {
             return;
         };
-        let task = tokio::spawn(run((address, silent), self.own, receiver, hear));
+        let task = tokio::spawn(run((address, silent), self.own.clone(), receiver, hear));
         let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(task.abort_handle());
     }
@@ -96,20 +112,21 @@ impl Notifier {
 
 async fn run(
     (address, mut silent): (Address, FoundSilent),
-    own: Uuid,
+    own: Own,
     mut receiver: UnboundedReceiver<Signal>,
     hear: Hear,
 ) {
     let mut pause = PAUSE_MIN;
     let mut lost = false;
     loop {
-        let joining = tokio::time::timeout(ANSWER_LIMIT, join(&address, own, &hear)).await;
+        let joining = tokio::time::timeout(ANSWER_LIMIT, join(&address, &own, &hear)).await;
         match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
             Ok(joined) => {
                 pause = PAUSE_MIN;
+                own.floors.forget();
                 hear(Heard::Missed);
                 let say = if lost { vec![Signal::Missed] } else { Vec::new() };
-                let (ended, unsent) = speak(&joined, (own, &mut receiver), &mut silent, say).await;
+                let (ended, unsent) = speak(&joined, (&own, &mut receiver), &mut silent, say).await;
                 lost = unsent;
                 tracing::warn!(error = ended, "connection for signals between servers broke");
             }
@@ -142,14 +159,14 @@ impl Drop for Joined {
     }
 }
 
-async fn join(address: &Address, own: Uuid, hear: &Hear) -> Result<Joined, String> {
+async fn join(address: &Address, own: &Own, hear: &Hear) -> Result<Joined, String> {
     let (client, mut connection) =
         address.config().connect(address.connector()).await.map_err(|error| words(&error))?;
-    let hear = Arc::clone(hear);
+    let (own, hear) = (own.clone(), Arc::clone(hear));
     let reader = tokio::spawn(async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             match message {
-                Ok(AsyncMessage::Notification(said)) => heard(own, said.payload(), &hear),
+                Ok(AsyncMessage::Notification(said)) => heard(&own, said.payload(), &hear),
                 Ok(_) => {}
                 Err(_) => return,
             }
@@ -161,12 +178,23 @@ async fn join(address: &Address, own: Uuid, hear: &Hear) -> Result<Joined, Strin
     Ok(joined)
 }
 
-fn heard(own: Uuid, payload: &str, hear: &Hear) {
+fn heard(own: &Own, payload: &str, hear: &Hear) {
     match serde_json::from_str::<Message>(payload) {
-        Ok(message) if message.from == own => {}
-        Ok(message) => hear(Heard::Signals(message.say)),
+        Ok(message) if message.from == own.id => {}
+        Ok(message) => {
+            for (class, rank, nth) in message.low {
+                match nth {
+                    Some(nth) => own.floors.ready.heard(class, Block { rank, nth }),
+                    None => own.floors.ready.forget_key(class),
+                }
+            }
+            hear(Heard::Signals(message.say));
+        }
         // A newer server may say what this one does not know.
-        Err(_) => hear(Heard::Missed),
+        Err(_) => {
+            own.floors.forget();
+            hear(Heard::Missed);
+        }
     }
 }
 
@@ -187,7 +215,7 @@ const fn matters(signal: &Signal) -> bool {
 /// whether something that matters was lost with it.
 async fn speak(
     joined: &Joined,
-    (own, receiver): (Uuid, &mut UnboundedReceiver<Signal>),
+    (own, receiver): (&Own, &mut UnboundedReceiver<Signal>),
     silent: &mut FoundSilent,
     mut say: Vec<Signal>,
 ) -> (String, bool) {
@@ -219,24 +247,43 @@ async fn speak(
     }
 }
 
-async fn send(client: &Client, own: Uuid, say: Vec<Signal>) -> Result<(), tokio_postgres::Error> {
-    let mut message = Message { from: own, say: Vec::new() };
+async fn send(client: &Client, own: &Own, say: Vec<Signal>) -> Result<(), tokio_postgres::Error> {
+    let mut message = Message { from: own.id, say: Vec::new(), low: Vec::new() };
     let mut size = 0;
     for signal in Signal::together(say) {
-        let more = serde_json::to_string(&signal).map_or(0, |text| text.len() + 1);
+        let low = low_of(own, &signal);
+        let more = length(&signal) + if low.is_empty() { 0 } else { length(&low) };
         if size + more > MESSAGE_MAX {
             notify(client, &message).await?;
             message.say.clear();
+            message.low.clear();
             size = 0;
         }
         size += more;
         message.say.push(signal);
+        message.low.extend(low);
     }
     // An empty one is a probe: it has no receiver.
     if message.say.is_empty() {
         client.batch_execute("").await
     } else {
         notify(client, &message).await
+    }
+}
+
+/// Returns how long a value is in a message.
+fn length<T: Serialize>(value: &T) -> usize {
+    serde_json::to_string(value).map_or(0, |text| text.len() + 1)
+}
+
+/// Returns where jobs that a signal is about came back below the floors of other servers.
+fn low_of(own: &Own, signal: &Signal) -> Vec<Low> {
+    let Signal::Ready(class, _) = signal else { return Vec::new() };
+    match own.floors.ready.take_unsaid(*class) {
+        Some(blocks) => {
+            blocks.into_iter().map(|block| (*class, block.rank, Some(block.nth))).collect()
+        }
+        None => vec![(*class, 0, None)],
     }
 }
 

@@ -32,6 +32,8 @@ use uuid::Uuid;
 
 use crate::connect::{Address, Options, generation, latest_time};
 use crate::error::OpenError;
+use crate::floors::Place;
+use crate::floors::look::AllFloors;
 use crate::notify::Notifier;
 use crate::partitions;
 use crate::read::{self, Readers};
@@ -52,6 +54,7 @@ struct Inner {
     /// The number under which heartbeats come.
     beats: OnceLock<Uuid>,
     time: Arc<Time>,
+    floors: AllFloors,
     /// For what deletes old jobs: as slow as it may be, it holds up nothing.
     pruner: Mutex<Option<Writer>>,
     readers: Readers,
@@ -122,20 +125,23 @@ impl PostgresStore {
         if options.clock.is_none() {
             time.at_least(latest_time(&opened.client).await?);
         }
+        let floors = AllFloors::new();
         let writer = || {
             let (address, clock) = (address.clone(), options.clock.clone());
             let (time, silence) = (Arc::clone(&time), Arc::clone(&silence));
-            Mutex::new(Some(Writer::new(address, clock, time, silence, reach)))
+            let writer = Writer::new(address, clock, time, silence, reach);
+            Mutex::new(Some(writer.sharing(floors.clone())))
         };
         let writers = [writer(), writer(), writer()];
         let pruner = writer();
-        let notifier = Notifier::new();
+        let notifier = Notifier::new(floors.clone());
         let clock = options.clock.clone();
         let inner = Inner {
             writers,
             pruner,
             beats: OnceLock::new(),
             time,
+            floors,
             readers,
             background,
             notifier,
@@ -210,6 +216,20 @@ impl PostgresStore {
         writer.as_ref().map_or(0, Writer::round_trips)
     }
 
+    /// Whether scans of claimable jobs begin at floors.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_floors(&self) -> bool {
+        self.inner.floors.ready.are_in_force()
+    }
+
+    /// Whether a claim from the class would read the place of a job.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reads_place(&self, class: ClassId, rank: i64, seq: i64) -> bool {
+        self.inner.floors.ready.covers(class.0, Place { rank, seq })
+    }
+
     /// Returns how many statements the writer's present connection was sent.
     #[doc(hidden)]
     pub async fn statements_sent(&self) -> u64 {
@@ -248,7 +268,13 @@ impl Store for PostgresStore {
             Some(Command::Prune(_)) => self.inner.pruner.lock().await,
             _ => self.writer(&batch).await,
         };
-        writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await
+        let applied = writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await;
+        drop(writer);
+        if batch.commands.iter().any(|command| matches!(command, Command::Reset)) {
+            self.inner.floors.forget();
+        }
+        self.inner.floors.keep(&self.inner.background);
+        applied
     }
 
     async fn resolve(&self, id: BatchId) -> Result<Resolved, StoreError> {
@@ -386,7 +412,10 @@ impl Store for PostgresStore {
     }
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
-        read::queue::claimable(&self.inner.background.get().await?, max).await
+        let Inner { background, floors, .. } = &*self.inner;
+        let classes = read::queue::claimable(&background.get().await?, &floors.ready, max).await;
+        floors.keep(background);
+        classes
     }
 
     async fn ahead(&self, query: AheadQuery) -> Result<u64, StoreError> {
@@ -414,7 +443,8 @@ impl Store for PostgresStore {
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        read::queue::next_due(&self.inner.background.get().await?).await
+        let Inner { background, floors, .. } = &*self.inner;
+        read::queue::next_due(&background.get().await?, &floors.sweeps).await
     }
 
     async fn arrivals(
@@ -422,7 +452,8 @@ impl Store for PostgresStore {
         after: Option<ArrivalNumber>,
         limit: u32,
     ) -> Result<Vec<Arrival>, StoreError> {
-        read::arrival::page(&self.inner.background.get().await?, after, limit).await
+        let Inner { background, floors, .. } = &*self.inner;
+        read::arrival::page(&background.get().await?, &floors.arrivals, after, limit).await
     }
 
     async fn arrival(&self, id: JobId) -> Result<ArrivalState, StoreError> {

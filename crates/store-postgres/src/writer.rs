@@ -56,6 +56,7 @@ mod outcome;
 mod patience;
 mod prefetch;
 mod prune;
+mod ranges;
 mod retire;
 mod slots;
 mod sweep;
@@ -89,6 +90,8 @@ use uuid::Uuid;
 use crate::connect::Address;
 use crate::connection::{Connection, Statement, Value, values};
 use crate::failure::{Conflict, Failure};
+use crate::floors::hold::AllHolds;
+use crate::floors::look::AllFloors;
 use crate::silence::Silence;
 use attempt_cache::AttemptCache;
 use classes::Classes;
@@ -123,6 +126,7 @@ pub(crate) struct Writer {
     known_bounds: Option<Arc<KnownBounds>>,
     cursors: PruneCursors,
     time: Arc<Time>,
+    floors: AllFloors,
     /// What a batch did if its commit, which was sent, took effect. It outlives the try, so
     /// that one which is given up for silence is known to be unconfirmed.
     unconfirmed: Option<Done>,
@@ -186,6 +190,7 @@ impl Writer {
             known_bounds: None,
             cursors: PruneCursors::default(),
             time,
+            floors: AllFloors::new(),
             unconfirmed: None,
             unresolved: None,
             silence,
@@ -193,6 +198,12 @@ impl Writer {
             tried_again: 0,
             marked: HashSet::new(),
         }
+    }
+
+    /// Uses the floors that the process's writers and readers share.
+    pub(crate) fn sharing(mut self, floors: AllFloors) -> Self {
+        self.floors = floors;
+        self
     }
 
     /// Applies a batch: once, whatever becomes of connections on the way.
@@ -427,6 +438,7 @@ impl Writer {
             write_set: WriteSet::default(),
             opening: Opening::default(),
             seen: Seen::default(),
+            holds: AllHolds::new(&self.floors),
         };
         tx.begin(batch).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
@@ -486,6 +498,8 @@ struct Tx<'a> {
     write_set: WriteSet,
     opening: Opening,
     seen: Seen,
+    /// Where the batch puts rows below floors.
+    holds: AllHolds,
 }
 
 /// Which locks a batch takes before it decides, and how long it waits for them.

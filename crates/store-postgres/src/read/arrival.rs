@@ -4,7 +4,10 @@ use outlast_core::id::JobId;
 use outlast_core::limits::ARRIVALS_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
+use tokio::time::Instant;
+use tokio_postgres::Row;
 
+use crate::floors::arrivals::Arrivals;
 use crate::read::Reader;
 use crate::row::get;
 
@@ -15,18 +18,25 @@ const PAGE: &str = "select a.n, a.id, a.tenant, a.envelope
          select f.*, sum(octet_length(f.envelope)) over (order by f.n rows unbounded preceding)
              - octet_length(f.envelope) as before
          from (
-             select n, id, tenant, envelope from arrival where n > $1 order by n limit $2) f) a
+             select n, id, tenant, envelope from arrival where n >= $1 order by n limit $2) f) a
      where a.before < $3::bigint order by a.n";
 
 pub(crate) async fn page(
     reader: &Reader,
+    arrivals: &Arrivals,
     after: Option<ArrivalNumber>,
     limit: u32,
 ) -> Result<Vec<Arrival>, StoreError> {
-    let after = after.map_or(0, |number| number.0);
+    let begin = arrivals.begin(Instant::now());
+    let from = after.map_or(begin.from, |number| number.0.saturating_add(1));
     let most = i64::try_from(ARRIVALS_BYTES_MAX).unwrap_or(i64::MAX);
-    let rows = reader.all(PAGE, &[&after, &i64::from(limit), &most]).await?;
-    let arrival = |row| {
+    let rows = reader.all(PAGE, &[&from, &i64::from(limit), &most]).await?;
+    if after.is_none() {
+        let number = |row: Option<&Row>| row.map(|row| get::<i64>(row, 0)).transpose();
+        let found = number(rows.first())?.zip(number(rows.last())?);
+        arrivals.end(begin, found, Instant::now());
+    }
+    let arrival = |row: &Row| {
         Ok(Arrival {
             number: ArrivalNumber(get(row, 0)?),
             id: JobId(get(row, 1)?),

@@ -196,7 +196,7 @@ impl Open {
 }
 
 impl Reader {
-    pub(super) async fn all(
+    pub(crate) async fn all(
         &self,
         sql: &str,
         values: &[Value<'_>],
@@ -229,7 +229,7 @@ impl Reader {
         answer.map_err(|error| StoreError::from(Failure::from(error)))?
     }
 
-    pub(super) async fn one(
+    pub(crate) async fn one(
         &self,
         sql: &str,
         values: &[Value<'_>],

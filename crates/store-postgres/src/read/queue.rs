@@ -14,8 +14,12 @@ use outlast_store::query::{
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
 use outlast_store::{StoreError, codec};
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
+use crate::floors::Floors;
+use crate::floors::look::Columns;
+use crate::floors::sweeps::Sweeps;
 use crate::read::Reader;
 use crate::row::{self, class_of, get};
 
@@ -23,23 +27,56 @@ pub(crate) async fn backlog(reader: &Reader) -> Result<Vec<ClassBacklog>, StoreE
     Ok(tally(reader).await?.into_iter().map(ClassBacklog::from).collect())
 }
 
-/// Steps from class to class by the key of `ready`, whatever classes there are.
-pub(crate) async fn claimable(reader: &Reader, max: u32) -> Result<Vec<Claimable>, StoreError> {
+/// Steps from class to class by the key of `ready`, whatever classes there are: in the gaps between
+/// the classes that have floors. These are counted range by range.
+const CLAIMABLE: &str = "with recursive waits(class, high) as (
+         select (select r.class from ready r where r.class > g.low and r.class < g.high
+                 order by r.class limit 1), g.high
+         from unnest($2::bigint[], $3::bigint[]) g(low, high)
+         union all
+         select (select r.class from ready r where r.class > w.class and r.class < w.high
+                 order by r.class limit 1), w.high
+         from waits w where w.class is not null),
+     counted(class, n) as materialized (
+         select w.class, (select count(*) from
+             (select 1 from ready r where r.class = w.class limit $1) counted)
+         from waits w where w.class is not null
+         union all
+         select w.class, sum((select count(*) from
+             (select 1 from ready r
+              where r.class = w.class and (r.rank, r.seq) >= (w.rank, w.seq)
+                  and (r.rank, r.seq) < (w.to_rank, w.to_seq)
+              limit $1) counted))::bigint
+         from unnest($4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[])
+             w(class, rank, seq, to_rank, to_seq)
+         group by w.class)
+     select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed, least(n.n, $1)
+     from counted n join class c on c.id = n.class where n.n > 0 order by c.id";
+
+pub(crate) async fn claimable(
+    reader: &Reader,
+    floors: &Floors<i64>,
+    max: u32,
+) -> Result<Vec<Claimable>, StoreError> {
+    let ranges = floors.all_ranges(|_class| true);
+    let (mut low, mut high, mut last) = (Vec::new(), Vec::new(), i64::MIN);
+    for class in ranges.iter().map(|range| range.key).chain([i64::MAX]) {
+        if class.saturating_sub(1) > last {
+            low.push(last);
+            high.push(class);
+        }
+        last = class;
+    }
+    let w = Columns::of(&ranges);
+    let max = i64::from(max);
     let rows = reader
-        .all(
-            "with recursive waits as (
-                 (select r.class from ready r order by r.class limit 1)
-                 union all
-                 select (select r.class from ready r where r.class > waits.class
-                         order by r.class limit 1)
-                 from waits where waits.class is not null)
-             select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
-                    (select count(*) from
-                        (select 1 from ready r where r.class = c.id limit $1) counted)
-             from waits join class c on c.id = waits.class order by c.id",
-            &[&i64::from(max)],
-        )
+        .all(CLAIMABLE, &[&max, &low, &high, &w.keys, &w.ranks, &w.seqs, &w.to_ranks, &w.to_seqs])
         .await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        found.push(get(row, 0)?);
+    }
+    floors.use_keys(found);
     let mut classes = Vec::with_capacity(rows.len());
     for row in &rows {
         let (id, key) = class_of(row)?;
@@ -297,18 +334,24 @@ async fn stats(
     Ok(queue_stats(pauses, tally, &since))
 }
 
-pub(crate) async fn next_due(reader: &Reader) -> Result<Option<Timestamp>, StoreError> {
+pub(crate) async fn next_due(
+    reader: &Reader,
+    sweeps: &Sweeps,
+) -> Result<Option<Timestamp>, StoreError> {
+    let begin = sweeps.begin_read(Instant::now());
+    let [timers, expiries, visibilities, deadlines] = &begin.from;
     let row = reader
         .one(
             "select least(
-                 (select min(due) from waiting where due is not null),
-                 (select min(visible_until) from active where visible_until is not null),
-                 (select min(deadline) from active where deadline is not null and not cancelled),
+                 (select min(due) from waiting where due >= $1),
+                 (select min(visible_until) from active where visible_until >= $3),
+                 (select min(deadline) from active where deadline >= $4 and not cancelled),
                  (select e.at from expiry e
-                     where not exists (select 1 from active a where a.seq = e.seq)
+                     where e.at >= $2 and not exists (select 1 from active a where a.seq = e.seq)
                      order by e.at, e.seq limit 1))",
-            &[],
+            &[timers, expiries, visibilities, deadlines],
         )
         .await?;
+    sweeps.end_read(begin, Instant::now());
     row.map_or(Ok(None), |row| row::time_opt(&row, 0))
 }

@@ -89,7 +89,8 @@ pub(crate) async fn named(
 
 /// Those that have a lease, those that hold something, and the last that went: each found by
 /// an index of its own, which those that went long ago are not in. Of these, only those few are
-/// looked up by their ids that have no lease.
+/// looked up by their ids that have no lease: in the gaps between the others, so that no entry of an
+/// attempt is passed that ended and that an old snapshot keeps.
 macro_rules! live {
     () => {
         "from (
@@ -100,15 +101,22 @@ macro_rules! live {
                  (select id from worker where liveness >= 2
                   order by updated_ms desc, id desc limit $1)
                  union
-                 (with recursive holders(worker) as (
-                     (select worker from active where worker is not null order by worker limit 1)
+                 (with recursive gaps(low, high) as materialized (
+                     select l.id, lead(l.id, 1, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                         over (order by l.id)
+                     from (select id from worker where liveness < 2
+                           union all select '00000000-0000-0000-0000-000000000000'::uuid) l),
+                 holders(worker, high) as (
+                     select (select a.worker from active a
+                             where a.worker > g.low and a.worker < g.high
+                             order by a.worker limit 1), g.high
+                     from gaps g
                      union all
-                     select (select a.worker from active a where a.worker > h.worker
-                             order by a.worker limit 1)
+                     select (select a.worker from active a
+                             where a.worker > h.worker and a.worker < h.high
+                             order by a.worker limit 1), h.high
                      from holders h where h.worker is not null)
-                 select h.worker from holders h
-                 where not exists (
-                     select 1 from worker l where l.id = h.worker and l.liveness < 2))) k
+                 select h.worker from holders h where h.worker is not null)) k
              cross join lateral (
                  select x.* from worker x where x.id = k.id and x.liveness >= 2 offset 0) g) w"
     };

@@ -3,6 +3,8 @@
 //! Rows that another server is taking are passed over, so servers never wait for each
 //! other here, and no two take the same job.
 
+mod sql;
+
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::id::JobId;
@@ -14,206 +16,12 @@ use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
-use crate::row::{get, text};
+use crate::floors::look::Columns;
+use crate::row::{STORED, get, text};
 use crate::writer::Tx;
 use crate::writer::fitting::Fitting;
-
-/// How long a job is: its texts and its checkpoint.
-macro_rules! length {
-    () => {
-        "(octet_length(j.args) + octet_length(j.meta) + octet_length(j.extra)
-            + coalesce(c.length, 0))::bigint"
-    };
-}
-
-/// Whether the jobs before one come to less than a claim may take, by the lengths of their texts
-/// and checkpoints, which are known without reading them.
-macro_rules! fits {
-    () => {
-        concat!("sum(", length!(), ") over w - ", length!(), " < 4194304")
-    };
-}
-
-const _: () = assert!(CLAIM_BYTES_MAX == 4_194_304, "as the statements say");
-
-/// Takes the best rows. The rows of `ready` are found by their place in the table once they
-/// are locked: no plan can mistake how many there are. Those that do not fit have no payload.
-macro_rules! take {
-    ($best:expr) => {
-        concat!(
-            "with ",
-            $best,
-            ",
-             gone as (
-                 delete from ready r where r.ctid = any(array(select place from best))
-                 returning r.*)
-             select j.seq, j.id, j.class, j.priority, j.rules, j.timeout_ms, j.visibility_ms,
-                 j.strand_ms, j.origin, j.created, j.scheduled_for, case when ",
-            fits!(),
-            " then j.args else '' end, case when ",
-            fits!(),
-            " then j.meta else '' end, case when ",
-            fits!(),
-            " then j.extra else '' end, j.keys, g.class, g.rank, g.epoch, g.life, g.failures,
-                 g.losses, g.interruptions, g.since,
-                 case when g.epoch > 0 and ",
-            fits!(),
-            " then (select k.bytes from checkpoint k where k.seq = g.seq) end,
-                 (select n from limit_version), g.lane, ",
-            length!(),
-            ", ",
-            fits!(),
-            " from gone g join job_row j on j.seq = any(array[g.seq])
-             cross join lateral (
-                 select case when g.epoch > 0 then (
-                     select octet_length(k.bytes) from checkpoint k where k.seq = g.seq) end
-                     as length offset 0) c
-             window w as (order by g.rank, g.seq rows unbounded preceding)
-             order by g.rank, g.seq"
-        )
-    };
-}
-
-/// Those of the named rows that no other session has locked, and the first so many of classes and
-/// lanes; of a lane, those that have its keys.
-pub(super) const TAKE_CHOSEN: &str = take!(
-    "named as materialized (
-         select r.place
-         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[]) w(class, rank, seq, keys)
-         cross join lateral (
-             select r.ctid as place from ready r
-             where r.class = w.class and r.rank = w.rank and r.seq = w.seq
-                 and (r.expires is null or r.expires > $5)
-                 and (w.keys is null or exists (
-                     select 1 from job_row j where j.seq = r.seq and j.keys = w.keys))
-             for update skip locked) r),
-     of_class as materialized (
-         select r.place
-         from unnest($6::bigint[], $7::bigint[], $9::bigint[]) w(class, lane, n)
-         cross join lateral (
-             select r.ctid as place from ready r
-             where w.lane is null and r.class = w.class and (r.expires is null or r.expires > $5)
-             order by r.class, r.rank, r.seq limit w.n
-             for update skip locked) r
-         where w.lane is null),
-     of_lane as materialized (
-         select r.place
-         from unnest($6::bigint[], $7::bigint[], $8::text[], $9::bigint[]) w(class, lane, keys, n)
-         cross join lateral (
-             select r.ctid as place from ready r
-             where r.class = w.class and r.lane = w.lane and r.lane <> 0
-                 and (r.expires is null or r.expires > $5)
-                 and exists (select 1 from job_row j where j.seq = r.seq and j.keys = w.keys)
-             order by r.class, r.lane, r.rank, r.seq limit w.n
-             for update skip locked) r
-         where w.lane is not null),
-     best as (
-         select place from named union all select place from of_class
-         union all select place from of_lane)"
-);
-
-/// How many rows of a class are looked at: others may have locked some.
-macro_rules! heads_max {
-    () => {
-        "$3::bigint + 100"
-    };
-}
-
-/// The best of several classes: their heads are merged first, then locked one by one in that
-/// order until there are enough. So no more rows are locked than are taken, and what others
-/// have locked is passed over.
-macro_rules! best_of {
-    ($classes:literal, $name:literal) => {
-        concat!(
-            "heads as materialized (
-                 select h.class, h.rank, h.seq
-                 from (",
-            $classes,
-            ") k(class)
-                 cross join lateral (
-                     select r.class, r.rank, r.seq from ready r
-                     where r.class = k.class and (r.expires is null or r.expires > $2)
-                     order by r.class, r.rank, r.seq limit ",
-            heads_max!(),
-            ") h
-                 order by h.rank, h.seq),
-             ",
-            $name,
-            " as materialized (
-                 select r.place
-                 from heads h
-                 cross join lateral (
-                     select r.ctid as place from ready r
-                     where r.class = h.class and r.rank = h.rank and r.seq = h.seq
-                     for update skip locked) r
-                 limit $3)"
-        )
-    };
-}
-
-/// The best of one class: its rows are locked in order.
-const TAKE_OF_CLASS: &str = take!(
-    "best as materialized (
-         select r.ctid as place from ready r
-         where r.class = (select c.id from class c where c.id = $1::bigint
-                 and not exists (select 1 from queue q where q.name = c.queue and q.paused))
-             and (r.expires is null or r.expires > $2)
-         order by r.class, r.rank, r.seq limit $3
-         for update skip locked)"
-);
-
-const TAKE_OF_CLASSES: &str = take!(best_of!(
-    "select c.id from class c where c.id = any($1::bigint[])
-         and not exists (select 1 from queue q where q.name = c.queue and q.paused)",
-    "best"
-));
-
-/// The best of a queue. Others may have locked or taken all the heads of a class: if these were not
-/// enough, those behind them are taken, class by class.
-const TAKE_OF_QUEUE: &str = take!(concat!(
-    best_of!(
-        "select c.id from class c
-         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
-             and ($4::text is null or c.tenant = $4)
-             and not exists (select 1 from queue q where q.name = c.queue
-                 and (q.paused or starts_with(q.settings, '{\"labelled\":true')))",
-        "front"
-    ),
-    ",
-     cut_off as materialized (
-         select class, max(array[rank, seq]) as last from heads
-         where (select count(*) from front) < $3
-         group by class having count(*) = ",
-    heads_max!(),
-    "),
-     behind as materialized (
-         select r.place
-         from cut_off k
-         cross join lateral (
-             select r.ctid as place from ready r
-             where r.class = k.class and (r.rank, r.seq) > (k.last[1], k.last[2])
-                 and (r.expires is null or r.expires > $2)
-             order by r.class, r.rank, r.seq limit $3
-             for update skip locked) r
-         limit $3 - (select count(*) from front)),
-     best as (select place from front union all select place from behind)"
-));
-
-/// The classes that a fetch from a queue takes from.
-const PLAIN_OF_QUEUE: &str = "select c.id from class c
-         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
-         and ($2::text is null or c.tenant = $2)
-         and not exists (select 1 from queue q where q.name = c.queue
-             and starts_with(q.settings, '{\"labelled\":true'))
-     order by c.id";
-
-/// Those of the classes that have claimable jobs, after some were taken: others have them locked.
-const LEFT_OVER: &str = "select c.id from class c where c.id = any($1::bigint[])
-         and not exists (select 1 from queue q where q.name = c.queue and q.paused)
-         and coalesce((select true from ready r
-             where r.class = c.id and (r.expires is null or r.expires > $2)
-             order by r.class, r.rank, r.seq limit 1), false)
-     order by c.id";
+pub(super) use sql::TAKE_CHOSEN;
+use sql::{LEFT_OVER, PLAIN_OF_QUEUE, TAKE_OF_CLASS, TAKE_OF_CLASSES, TAKE_OF_QUEUE};
 
 /// After how many jobs a statement takes for no further worker.
 pub(super) const RUN_MAX: i64 = 1_024;
@@ -407,8 +215,10 @@ impl Tx<'_> {
             return Ok(());
         }
         let statements = short.iter().map(|run| {
-            let ids: Vec<i64> = run.classes.iter().map(|class| class.0).collect();
-            Statement::new(LEFT_OVER, values![ids, self.batch.context.now.0])
+            let w = self.ranges_of(run.classes);
+            let now = self.batch.context.now.0;
+            let values = values![w.keys, now, w.ranks, w.seqs, w.to_ranks, w.to_seqs];
+            Statement::new(LEFT_OVER, values)
         });
         let left = self.query_all(statements.collect()).await?;
         for (run, rows) in short.into_iter().zip(left) {
@@ -441,8 +251,8 @@ impl Tx<'_> {
         let mut rows = Vec::new();
         let asked = several.min(self.cache.claim_length.jobs());
         if *worth_a_look && several > 0 {
-            let values = values![class.0, self.batch.context.now.0, asked];
-            rows = self.query(TAKE_OF_CLASS, values).await?;
+            let statement = self.take_of_classes(&[*class], asked);
+            rows = self.query(statement.sql, statement.values).await?;
         }
         let found = self.fitting(&rows, (asked, several))?;
         self.put_back_all(&found.over).await?;
@@ -500,13 +310,7 @@ impl Tx<'_> {
                         continue;
                     }
                     let asked = wanted.min(self.cache.claim_length.jobs());
-                    let values = values![
-                        text(queue),
-                        self.batch.context.now.0,
-                        asked,
-                        tenant.as_deref().map(text)
-                    ];
-                    let rows = self.query(TAKE_OF_QUEUE, values).await?;
+                    let rows = self.take_of_queue(queue, tenant.as_deref(), asked).await?;
                     self.confirm_no_limits(&rows).await?;
                     self.hold_fitting(claim, (&rows, asked), &mut claims).await?;
                 }
@@ -558,11 +362,40 @@ impl Tx<'_> {
     }
 
     pub(super) fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
-        if let [class] = classes {
-            return Statement::new(TAKE_OF_CLASS, values![class.0, self.batch.context.now.0, max]);
+        let w = self.ranges_of(classes);
+        let now = self.batch.context.now.0;
+        match classes {
+            [class] => {
+                let values = values![class.0, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs];
+                Statement::new(TAKE_OF_CLASS, values)
+            }
+            _ => {
+                let values = values![w.keys, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs];
+                Statement::new(TAKE_OF_CLASSES, values)
+            }
         }
-        let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
-        Statement::new(TAKE_OF_CLASSES, values![ids, self.batch.context.now.0, max])
+    }
+
+    async fn take_of_queue(
+        &mut self,
+        queue: &str,
+        tenant: Option<&str>,
+        max: i64,
+    ) -> Result<Vec<Row>, Failure> {
+        let floors = self.holds.ready.floors();
+        let is_of_queue =
+            |id: &i64| self.cache.classes.key(ClassId(*id)).is_ok_and(|key| key.queue == queue);
+        let w = Columns::of(&floors.all_ranges(is_of_queue));
+        let (now, tenant) = (self.batch.context.now.0, tenant.map(text));
+        let values =
+            values![text(queue), now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs, tenant, w.keys];
+        let rows = self.query(TAKE_OF_QUEUE, values).await?;
+        let mut classes = HashSet::new();
+        for row in &rows {
+            classes.insert(get::<i64>(row, STORED)?);
+        }
+        self.holds.ready.floors().use_keys(classes);
+        Ok(rows)
     }
 }
 

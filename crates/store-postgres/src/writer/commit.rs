@@ -38,7 +38,9 @@ impl Tx<'_> {
     ) -> Result<Done, Miss> {
         let (takes, statements) = self.ending(id);
         *unconfirmed = Some(done);
+        self.holds.set_uncertain(true);
         let ran = self.connection.run(&statements).await;
+        self.holds.set_uncertain(matches!(ran, Err(Failure::Broken(_))));
         let missing = || StoreError::Corrupt("a batch without replies".into());
         let done = unconfirmed.take().ok_or_else(missing)?;
         match ran {

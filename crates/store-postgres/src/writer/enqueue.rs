@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use outlast_core::job::State;
 use outlast_store::apply::enqueue;
+use outlast_store::apply::sweep::Due;
 use outlast_store::codec;
 use outlast_store::command::NewJob;
 use outlast_store::reply::Enqueued;
@@ -23,6 +25,16 @@ impl Tx<'_> {
         let key = Arc::clone(self.cache.classes.key(class)?);
         let stored = enqueue::begin(job, (class, key), self.batch.context.now);
         let stored = if refused.is_some() { stored.refused() } else { stored };
+        for (due, at) in
+            [(Due::Timer, stored.job.scheduled_for), (Due::Expiry, job.rules.expires_at)]
+        {
+            if let Some(at) = at {
+                self.holds.sweeps.put(due, at.0);
+            }
+        }
+        if stored.state == State::Available {
+            self.holds.ready.put_new(class.0, -2 * i64::from(job.priority));
+        }
         self.write_set.new.push(NewRow {
             id: job.id.0,
             class: class.0,

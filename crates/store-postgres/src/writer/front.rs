@@ -21,31 +21,34 @@ use crate::writer::limit::LOCK;
 
 /// The first jobs of classes whose queues are not paused.
 const FIRST: &str = "select w.class, r.lane, r.rank, r.seq
-     from unnest($1::bigint[], $2::bigint[]) w(class, n)
+     from unnest($1::bigint[], $2::bigint[], $4::bigint[], $5::bigint[]) w(class, n, rank, seq)
      cross join lateral (
          select r.lane, r.rank, r.seq from ready r
          where r.class = (select c.id from class c where c.id = w.class
                  and not exists (select 1 from queue q where q.name = c.queue and q.paused))
+             and (r.rank, r.seq) >= (w.rank, w.seq)
              and (r.expires is null or r.expires > $3)
          order by r.class, r.rank, r.seq limit w.n) r";
 
 /// The first jobs of lanes that gave some lately.
 const RECENT: &str = "select w.class, w.lane, r.rank, r.seq
-     from unnest($1::bigint[], $2::bigint[], $4::bigint[]) w(class, lane, n)
+     from unnest($1::bigint[], $2::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+         w(class, lane, n, rank, seq)
      cross join lateral (
          select r.rank, r.seq from ready r
          where r.class = (select c.id from class c where c.id = w.class
                  and not exists (select 1 from queue q where q.name = c.queue and q.paused))
              and r.lane = w.lane and r.lane <> 0
-             and (r.expires is null or r.expires > $3)
+             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $3)
          order by r.class, r.lane, r.rank, r.seq limit w.n) r";
 
 /// The keys of the first job of each lane.
 pub(super) const KEYS: &str = "select w.class, w.lane, j.keys
-     from unnest($1::bigint[], $2::bigint[]) w(class, lane)
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) w(class, lane, rank, seq)
      cross join lateral (
          select r.seq from ready r
          where r.class = w.class and r.lane = w.lane and r.lane <> 0
+             and (r.rank, r.seq) >= (w.rank, w.seq)
          order by r.class, r.lane, r.rank, r.seq limit 1) r
      join job_row j on j.seq = any(array[r.seq])";
 
@@ -140,9 +143,10 @@ impl Tx<'_> {
         let number = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
         let first = plan.first.iter().map(|(class, most)| (class.0, number(*most)));
         let (classes, most): (Vec<i64>, Vec<i64>) = first.unzip();
+        let (ranks, seqs) = self.lowest_of(&classes);
         let mut statements = vec![
             Statement::new(VERSION_SHARED, values![LOCK]),
-            Statement::new(FIRST, values![classes, most, now]),
+            Statement::new(FIRST, values![classes, most, now, ranks, seqs]),
         ];
         if !plan.recent.is_empty() {
             let (mut classes, mut lanes, mut most) = (vec![], vec![], vec![]);
@@ -151,7 +155,9 @@ impl Tx<'_> {
                 lanes.push(*lane);
                 most.push(number(*each));
             }
-            statements.push(Statement::new(RECENT, values![classes, lanes, now, most]));
+            let (ranks, seqs) = self.lowest_of(&classes);
+            let values = values![classes, lanes, now, most, ranks, seqs];
+            statements.push(Statement::new(RECENT, values));
         }
         let read = self.query_all(statements).await?;
         let answer = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
@@ -177,7 +183,8 @@ impl Tx<'_> {
         let limits = self.known_limits().await?.limits;
         let (classes, lanes): (Vec<i64>, Vec<i64>) =
             unknown.into_iter().map(|(class, lane)| (class.0, lane)).unzip();
-        for row in self.query(KEYS, values![classes, lanes]).await? {
+        let (ranks, seqs) = self.lowest_of(&classes);
+        for row in self.query(KEYS, values![classes, lanes, ranks, seqs]).await? {
             let class = ClassId(get(&row, 0)?);
             let keys = codec::keys_of(get(&row, 2)?)?;
             let lane = limits.lane((class, self.cache.classes.key(class)?), get(&row, 1)?, keys);

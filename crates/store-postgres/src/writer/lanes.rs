@@ -49,35 +49,41 @@ const NOT_PAUSED: &str = "select c.id from class c where c.id = any($1::bigint[]
 /// each.
 const FRONT: &str = "select c.id, f.lane,
          (select j.keys from job_row j where j.seq = f.best[2])
-     from unnest($1::bigint[]) c(id)
+     from unnest($1::bigint[], $5::bigint[], $6::bigint[]) c(id, rank, seq)
      cross join lateral (
          select h.lane, min(array[h.rank, h.seq]) as best
          from (
              select r.lane, r.rank, r.seq from ready r
-             where r.class = c.id and (r.expires is null or r.expires > $2)
+             where r.class = c.id and (r.rank, r.seq) >= (c.rank, c.seq)
+                 and (r.expires is null or r.expires > $2)
              order by r.class, r.rank, r.seq limit $3) h
          where h.lane <> 0
          group by h.lane order by min(array[h.rank, h.seq]) limit $4) f";
 
-/// Lanes of stretches, each found by one step in the index, with the keys of their first jobs.
-const LANES: &str = "with recursive l(nth, class, lane, upto, n) as (
+/// Lanes of stretches, each found by one step in the index, with the keys of their first jobs. The
+/// numbers of jobs that were taken are compared in the index: their rows are not read.
+pub(super) const LANES: &str = "with recursive l(nth, class, lane, upto, rank, seq, low, n) as (
          select s.nth, s.class, (select r.lane from ready r
                                  where r.class = s.class and r.lane <> 0
-                                     and r.lane > s.after and r.lane <= s.upto
-                                 order by r.class, r.lane limit 1), s.upto, 1
-         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
-             s(nth, class, after, upto)
+                                     and r.lane > s.after and r.lane <= s.upto and r.seq >= s.low
+                                 order by r.class, r.lane limit 1),
+             s.upto, s.rank, s.seq, s.low, 1
+         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[],
+                     $7::bigint[], $8::bigint[])
+             s(nth, class, after, upto, rank, seq, low)
          union all
          select l.nth, l.class, (select r.lane from ready r
                                  where r.class = l.class and r.lane <> 0
-                                     and r.lane > l.lane and r.lane <= l.upto
-                                 order by r.class, r.lane limit 1), l.upto, l.n + 1
+                                     and r.lane > l.lane and r.lane <= l.upto and r.seq >= l.low
+                                 order by r.class, r.lane limit 1),
+             l.upto, l.rank, l.seq, l.low, l.n + 1
          from l where l.lane is not null and l.n < $5)
      select l.nth, l.lane, h.keys
      from l
      cross join lateral (
          select j.keys from ready r join job_row j on j.seq = any(array[r.seq])
          where r.class = l.class and r.lane = l.lane and r.lane <> 0
+             and (r.rank, r.seq) >= (l.rank, l.seq)
          order by r.class, r.lane, r.rank, r.seq limit 1) h
      where l.lane is not null order by l.nth, l.n";
 
@@ -118,19 +124,22 @@ const COUNT_GATES: &str = "select k.id, coalesce((
 
 /// The first jobs of each lane, and of each class whose jobs all pass the same gates.
 const HEADS: &str = "select w.nth, h.rank, h.seq
-     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) w(nth, class, lane, most)
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+         w(nth, class, lane, most, rank, seq)
      cross join lateral (
          select r.rank, r.seq from ready r
-         where w.lane is null and r.class = w.class and (r.expires is null or r.expires > $4)
+         where w.lane is null and r.class = w.class
+             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $4)
          order by r.class, r.rank, r.seq limit w.most) h
      where w.lane is null
      union all
      select w.nth, h.rank, h.seq
-     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) w(nth, class, lane, most)
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+         w(nth, class, lane, most, rank, seq)
      cross join lateral (
          select r.rank, r.seq from ready r
          where r.class = w.class and r.lane = w.lane and r.lane <> 0
-             and (r.expires is null or r.expires > $4)
+             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $4)
          order by r.class, r.lane, r.rank, r.seq limit w.most) h
      where w.lane is not null";
 
@@ -273,13 +282,16 @@ impl Tx<'_> {
         if !apart.is_empty() {
             let (now, jobs) = (self.batch.context.now.0, i64::from(reach.walk_jobs));
             let most = i64::from(reach.front_lanes(wanted));
-            statements.push(Statement::new(FRONT, values![numbers(&apart), now, jobs, most]));
-            statements.push(lanes_of(&stretches, &walk));
+            let (ranks, seqs) = self.lowest_of(&numbers(&apart));
+            let values = values![numbers(&apart), now, jobs, most, ranks, seqs];
+            statements.push(Statement::new(FRONT, values));
+            statements.push(self.lanes_of(&stretches, &walk));
         }
         if !freed.is_empty() {
             let (classes, lanes): (Vec<i64>, Vec<i64>) =
                 freed.iter().map(|(class, lane)| (class.0, *lane)).unzip();
-            statements.push(Statement::new(KEYS, values![classes, lanes]));
+            let (ranks, seqs) = self.lowest_of(&classes);
+            statements.push(Statement::new(KEYS, values![classes, lanes, ranks, seqs]));
         }
         let read = self.query_all(statements).await?;
         let rows = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
@@ -316,7 +328,7 @@ impl Tx<'_> {
     async fn next_lanes(&mut self, look: &mut Look) -> Result<Vec<Lane>, Failure> {
         let Look { limits, way } = look;
         let stretches = way.walk.next();
-        let Statement { sql, values } = lanes_of(&stretches, &way.walk);
+        let Statement { sql, values } = self.lanes_of(&stretches, &way.walk);
         let rows = self.query(sql, values).await?;
         self.page((limits, &mut way.walk), &stretches, &rows)
     }
@@ -437,7 +449,9 @@ impl Tx<'_> {
         }
         let most: Vec<i64> =
             most.iter().map(|most| i64::try_from(*most).unwrap_or(i64::MAX)).collect();
-        Statement::new(HEADS, values![numbers, classes, of_class, self.batch.context.now.0, most])
+        let (ranks, seqs) = self.lowest_of(&classes);
+        let now = self.batch.context.now.0;
+        Statement::new(HEADS, values![numbers, classes, of_class, now, most, ranks, seqs])
     }
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
@@ -480,12 +494,11 @@ impl Tx<'_> {
             *short.entry(lane.class).or_default() += count;
         }
         let at = self.batch.context.now.0;
-        let values = values![classes, ranks, seqs, keys, at, whole, numbers, with, counts];
+        let (from, low) = self.lowest_of(&whole);
+        let values =
+            values![classes, ranks, seqs, keys, at, whole, numbers, with, counts, from, low];
         let mut rows = self.query_fitting(Statement::new(TAKE_CHOSEN, values)).await?;
-        let places = chosen.heads.iter().enumerate().map(|(nth, head)| (head.seq, nth));
-        let places: HashMap<i64, usize> = places.collect();
-        let place = |seq: i64| places.get(&seq).copied().unwrap_or(usize::MAX);
-        rows.sort_by_cached_key(|row| get(row, 0).map_or(usize::MAX, place));
+        sort_as_chosen(&mut rows, chosen);
         for row in rows {
             let (seq, class) = (get(&row, 0)?, ClassId(get(&row, STORED)?));
             let gated = of.remove(&seq);
@@ -551,23 +564,17 @@ impl Tx<'_> {
     }
 }
 
+/// Sorts taken jobs as they were chosen.
+fn sort_as_chosen(rows: &mut [Row], chosen: &Chosen) {
+    let places = chosen.heads.iter().enumerate().map(|(nth, head)| (head.seq, nth));
+    let places: HashMap<i64, usize> = places.collect();
+    let place = |seq: i64| places.get(&seq).copied().unwrap_or(usize::MAX);
+    rows.sort_by_cached_key(|row| get(row, 0).map_or(usize::MAX, place));
+}
+
 /// Returns the keys that a job of a lane has, as stored; `None` if they do not matter.
 fn keys_of(lane: &Lane) -> Option<String> {
     lane.number.and_then(|_| codec::keys_text(&lane.keys))
-}
-
-/// Reads stretches for the next page.
-fn lanes_of(stretches: &[Stretch], walk: &Walk) -> Statement {
-    let (mut numbers, mut classes) = (Vec::new(), Vec::new());
-    let (mut after, mut upto) = (Vec::new(), Vec::new());
-    for (nth, stretch) in (0_i64..).zip(stretches) {
-        numbers.push(nth);
-        classes.push(stretch.class.0);
-        after.push(stretch.after);
-        upto.push(stretch.upto);
-    }
-    let most = i32::try_from(walk.page().unwrap_or(0)).unwrap_or(i32::MAX);
-    Statement::new(LANES, values![numbers, classes, after, upto, most])
 }
 
 /// What a choice goes by, after a claim has taken some jobs.

@@ -70,6 +70,8 @@ impl Tx<'_> {
             Vec::new(),
         )
         .await?;
+        self.holds.ready.floors().forget();
+        self.holds.active.floors().forget();
         self.limits_changed();
         self.forget_depths();
         self.cache.shares = Shares::default();

@@ -16,7 +16,7 @@ use crate::writer::depth::{LOCK_SERVERS, LOCK_SLOTS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
-use crate::writer::workers::{COUNT_IN_FLIGHT, known_of};
+use crate::writer::workers::known_of;
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
@@ -218,10 +218,7 @@ impl Tx<'_> {
             statements.push((Take::Workers, Statement::new(lock, values![ids])));
         }
         if !need.counted.is_empty() {
-            statements.push((
-                Take::Counts,
-                Statement::new(COUNT_IN_FLIGHT, values![need.counted.clone()]),
-            ));
+            statements.push((Take::Counts, self.counting(&need.counted)));
         }
         if self.locks.come_first && !need.new.is_empty() {
             let sql = "select id from job_row where id = any($1::uuid[])";

@@ -7,6 +7,7 @@ use outlast_store::apply::loaded::Loaded;
 use outlast_store::apply::sweep::{Due, reached};
 use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::connection::values;
@@ -17,19 +18,20 @@ use crate::writer::Tx;
 use crate::writer::load::{moving, of_active, select_active, select_ready, select_waiting};
 use crate::writer::write_set::ExpiryRow;
 
-const DUE_TIMERS: &str =
-    select_waiting!("where w.due <= $1 order by w.due, w.seq limit $2 for update of w skip locked");
+const DUE_TIMERS: &str = select_waiting!(
+    "where w.due <= $1 and w.due >= $3 order by w.due, w.seq limit $2 for update of w skip locked"
+);
 const DUE_VISIBILITIES: &str = select_active!(
-    "where a.visible_until <= $1 and a.visibility_ms <= $3
+    "where a.visible_until <= $1 and a.visible_until >= $4 and a.visibility_ms <= $3
      order by a.visible_until, a.seq limit $2 for update of a skip locked"
 );
 const DUE_DEADLINES: &str = select_active!(
-    "where a.deadline <= $1 and not a.cancelled
+    "where a.deadline <= $1 and a.deadline >= $3 and not a.cancelled
      order by a.deadline, a.seq limit $2 for update of a skip locked"
 );
 /// Deletes expiries that are due. A job that is held runs on. When it comes back, it gets a new one.
 const TAKE_EXPIRED: &str = "with due as materialized (
-         select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1
+         select e.ctid as place, e.at, e.seq from expiry e where e.at <= $1 and e.at >= $3
              and not exists (select 1 from active a where a.seq = any(array[e.seq]))
          order by e.at, e.seq limit $2 for update skip locked),
      gone as (
@@ -78,22 +80,36 @@ const STRANDED: &str = concat!(
 
 impl Tx<'_> {
     pub(super) async fn load_due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
+        let begin = self.holds.sweeps.sweeps().begin(due, Instant::now());
+        let found = self.load_due_from(due, begin.from, sweep).await?;
+        let swept = (self.batch.context.now.0, !found.more);
+        self.holds.sweeps.sweeps().end(due, begin, swept, Instant::now());
+        Ok(found)
+    }
+
+    async fn load_due_from(
+        &mut self,
+        due: Due,
+        [from]: [i64; 1],
+        sweep: &Sweep,
+    ) -> Result<Found, Failure> {
         let limit = i64::from(sweep.limit);
         let now = self.batch.context.now.0;
         let rows = match due {
-            Due::Timer => self.query(DUE_TIMERS, values![now, limit]).await?,
-            Due::Expiry => return self.load_expired(limit).await,
+            Due::Timer => self.query(DUE_TIMERS, values![now, limit, from]).await?,
+            Due::Expiry => return self.load_expired(limit, from).await,
             Due::Visibility => {
-                self.query(DUE_VISIBILITIES, values![now, limit, int(sweep.watched.0)]).await?
+                let watched = int(sweep.watched.0);
+                self.query(DUE_VISIBILITIES, values![now, limit, watched, from]).await?
             }
-            Due::Deadline => self.query(DUE_DEADLINES, values![now, limit]).await?,
+            Due::Deadline => self.query(DUE_DEADLINES, values![now, limit, from]).await?,
         };
         let of = if due == Due::Timer { Self::of_waiting } else { Self::of_active };
         Ok(Found { more: reached(rows.len(), limit), jobs: self.load_rows(&rows, of).await? })
     }
 
-    async fn load_expired(&mut self, limit: i64) -> Result<Found, Failure> {
-        let due = self.query(TAKE_EXPIRED, values![self.batch.context.now.0, limit]).await?;
+    async fn load_expired(&mut self, limit: i64, from: i64) -> Result<Found, Failure> {
+        let due = self.query(TAKE_EXPIRED, values![self.batch.context.now.0, limit, from]).await?;
         let mut entries = Vec::with_capacity(due.len());
         for row in &due {
             entries.push((JobId(get(row, 0)?), get(row, 1)?, get(row, 2)?));
@@ -105,6 +121,7 @@ impl Tx<'_> {
         for (id, at, seq) in entries {
             if locked.contains(&id.0) {
                 // Another transaction is moving it. The next sweep looks at it again.
+                self.holds.sweeps.put(Due::Expiry, at);
                 self.write_set.expiries.push(ExpiryRow { at, seq });
             } else {
                 jobs.extend(self.take_loaded(id).await?);

@@ -9,7 +9,9 @@ use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
 use outlast_store::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
 };
+use outlast_store::apply::sweep::Due;
 
+use crate::floors::Place;
 use crate::row::{self, int, int4, text};
 use crate::writer::Tx;
 use crate::writer::write_set::{
@@ -70,6 +72,7 @@ impl Tx<'_> {
             }
         }
         if let Some(at) = rows.expiry {
+            self.holds.sweeps.put(Due::Expiry, at.0);
             self.write_set.expiries.push(write_set::ExpiryRow { at: at.0, seq });
         }
     }
@@ -123,6 +126,7 @@ impl Tx<'_> {
     }
 
     pub(super) fn note_ready(&mut self, seq: i64, row: &ReadyRow) {
+        self.holds.ready.put(row.class.0, Place { rank: row.rank, seq });
         self.write_set.placed.ready.push(write_set::ReadyRow {
             class: row.class.0,
             rank: row.rank,
@@ -141,6 +145,14 @@ impl Tx<'_> {
 
     /// Notes a job that was claimed.
     pub(super) fn note_active(&mut self, row: &ActiveRow) {
+        if let Some(worker) = row.worker {
+            self.holds.active.put(worker.0, Place { rank: 0, seq: row.seq });
+        }
+        for (due, at) in [(Due::Visibility, row.visible_until), (Due::Deadline, row.deadline)] {
+            if let Some(at) = at {
+                self.holds.sweeps.put(due, at.0);
+            }
+        }
         self.write_set.placed.active.push(write_set::ActiveRow {
             seq: row.seq,
             epoch: int(row.counters.epoch.0),
@@ -161,6 +173,9 @@ impl Tx<'_> {
     }
 
     fn note_waiting(&mut self, seq: i64, row: &WaitingRow) {
+        if let Some(due) = row.due {
+            self.holds.sweeps.put(Due::Timer, due.0);
+        }
         self.write_set.placed.waiting.push(write_set::WaitingRow {
             seq,
             state: row.state.as_str(),

@@ -15,8 +15,9 @@ use outlast_store::command::Registration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::connection::values;
+use crate::connection::{Statement, values};
 use crate::failure::Failure;
+use crate::floors::look::Columns;
 use crate::row::{self, get, int, moving_columns, text};
 use crate::writer::Tx;
 use crate::writer::load::{moving, of_active, select_active};
@@ -36,11 +37,12 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
 }
 
 /// Counts the attempts that workers hold, and those of them that are not cancelled.
-pub(super) const COUNT_IN_FLIGHT: &str = "select w.id, a.held, a.live
-     from unnest($1::uuid[]) w(id)
+const COUNT_IN_FLIGHT: &str = "select w.id, sum(a.held)::bigint, sum(a.live)::bigint
+     from unnest($1::uuid[], $2::bigint[], $3::bigint[]) w(id, seq, to_seq)
      cross join lateral (
          select count(*) as held, count(*) filter (where not a.cancelled) as live
-         from active a where a.worker = w.id) a";
+         from active a where a.worker = w.id and a.seq >= w.seq and a.seq < w.to_seq) a
+     group by w.id";
 
 const IN_FLIGHT_OF_WORKER: &str =
     select_active!("where a.worker = $1 order by a.seq + 0 for update of a");
@@ -125,9 +127,18 @@ impl Tx<'_> {
             let live = attempts.len() - attempts.iter().filter(cancelled).count();
             return Ok((count(attempts.len()), count(live)));
         }
-        let rows = self.query(COUNT_IN_FLIGHT, values![vec![worker.0]]).await?;
+        // It may decide that the worker holds nothing: no floor is believed.
+        let values = values![vec![worker.0], vec![i64::MIN], vec![i64::MAX]];
+        let rows = self.query(COUNT_IN_FLIGHT, values).await?;
         self.take_counts(&rows)?;
         Ok(self.seen.in_flight.get(&worker).copied().unwrap_or_default())
+    }
+
+    /// Counts the attempts of workers that have a session here: no other server gives them any.
+    pub(super) fn counting(&self, workers: &[Uuid]) -> Statement {
+        let ranges = self.holds.active.floors().ranges(workers.iter().copied());
+        let w = Columns::of(&ranges);
+        Statement::new(COUNT_IN_FLIGHT, values![w.keys, w.seqs, w.to_seqs])
     }
 
     /// Keeps counts; they hold until the batch moves a job.
@@ -146,6 +157,10 @@ impl Tx<'_> {
         worker: WorkerId,
         change: WorkerChange<'_>,
     ) -> Result<(), StoreError> {
+        if matches!(change, WorkerChange::Registered(..) | WorkerChange::Attached(_)) {
+            // It may come from another server, which gave it jobs.
+            self.holds.active.floors().forget_key(worker.0);
+        }
         match change {
             WorkerChange::Registered(registration, known) => {
                 self.note_registration(registration, known)?;

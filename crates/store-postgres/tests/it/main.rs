@@ -6,6 +6,7 @@ mod classes;
 mod contract;
 mod depth;
 mod enqueues;
+mod floors;
 mod gates;
 mod hand;
 mod held;

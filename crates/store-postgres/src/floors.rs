@@ -1,0 +1,444 @@
+//! Floors: where a scan in the order of an index may begin.
+//!
+//! PostgreSQL keeps the index entries of deleted rows for as long as any transaction of the database
+//! holds a snapshot that is older. A scan that begins at the start of a class would walk over the
+//! entries of all jobs that were taken since. So the process remembers, for each class, below which
+//! place there is nothing, and begins there. The same holds for the attempts of a worker.
+//!
+//! ```text
+//!  rank -2   ░░░░░░░░░░░░[b7]░░░░░░░░░░░│floor ─────────▶
+//!  rank  0   ░░░░[b2]░░░░░░░░░░░░░░░░░░░░░░░░░│floor ───▶
+//!            nothing     blocks: jobs that came back     open ranges
+//! ```
+//!
+//! **Looks** find this out, beside the claims: each reads the first rows of the ranges, raises floors
+//! and drops blocks in which it found nothing. A job that comes back under its old number, such as
+//! one that is retried, makes its block (256 numbers) readable before its transaction commits. A look
+//! that began before the transaction ended does not drop the block: tickets say which was first.
+//!
+//! New numbers are no problem: a floor is never raised past a number that some transaction may still
+//! store ([`decided`]). Jobs that other servers put below a floor are named in their signals; and
+//! a full look, at a bounded rate, finds those that no signal named.
+//!
+//! Floors are in force only while full looks are costly. Without an old snapshot, every scan begins
+//! at the start, as if there were no floors.
+//!
+//! A statement that proves that something is empty must not use floors.
+
+pub(crate) mod arrivals;
+mod decided;
+pub(crate) mod hold;
+mod known;
+pub(crate) mod look;
+pub(crate) mod sweeps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use decided::{Decided, Seen};
+pub(crate) use known::Look;
+use known::{Known, Part, Read};
+
+/// Numbers in a block, as a power of two.
+const BLOCK_BITS: u32 = 8;
+/// Most rows that a look expects below a floor; if there are more, the floor is lowered.
+pub(crate) const ROWS_BELOW: usize = 200;
+/// Most keys that one look reads.
+const KEYS_MAX: usize = 1_000;
+/// From how many pages on a full look is costly: so many, and these for each range. A page holds
+/// about a hundred entries or rows.
+const COSTLY: i64 = 64;
+const COSTLY_EACH: i64 = 16;
+/// Time between looks while floors are in force.
+const SOON: Duration = Duration::from_millis(50);
+/// How many times as long as a look took the next one waits at least.
+const SOON_SHARE: u32 = 10;
+/// Least time between full looks, and how many times as long as the last one took.
+const FULL_MIN: Duration = Duration::from_secs(1);
+const FULL_SHARE: u32 = 20;
+/// How long a commit without an answer may still take effect. PostgreSQL ends what runs longer.
+const UNCERTAIN: Duration = Duration::from_secs(60);
+/// Most blocks of a key of which other servers hear.
+const UNSAID_MAX: usize = 64;
+
+/// A place in the order of a key's rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) rank: i64,
+    pub(crate) seq: i64,
+}
+
+impl Place {
+    pub(crate) const START: Self = Self { rank: i64::MIN, seq: i64::MIN };
+    pub(crate) const END: Self = Self { rank: i64::MAX, seq: i64::MAX };
+
+    const fn block(self) -> Block {
+        Block { rank: self.rank, nth: self.seq >> BLOCK_BITS }
+    }
+}
+
+/// Numbers next to each other, at one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Block {
+    pub(crate) rank: i64,
+    pub(crate) nth: i64,
+}
+
+impl Block {
+    /// Stands for numbers that are drawn as jobs are stored.
+    const fn of_new_jobs(rank: i64) -> Self {
+        Self { rank, nth: i64::MIN >> BLOCK_BITS }
+    }
+
+    const fn is_of_new_jobs(self) -> bool {
+        self.nth == i64::MIN >> BLOCK_BITS
+    }
+
+    const fn start(self) -> i64 {
+        self.nth << BLOCK_BITS
+    }
+
+    const fn end(self) -> i64 {
+        (self.nth << BLOCK_BITS).saturating_add(1 << BLOCK_BITS)
+    }
+}
+
+/// Where rows of a key may be: from a place on, before another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range<K> {
+    pub(crate) key: K,
+    pub(crate) from: Place,
+    pub(crate) to: Place,
+}
+
+impl<K> Range<K> {
+    const fn whole(key: K) -> Self {
+        Self { key, from: Place::START, to: Place::END }
+    }
+}
+
+#[derive(Debug)]
+struct State<K> {
+    in_force: bool,
+    /// Whether a look is under way.
+    looking: bool,
+    /// Rises with everything that happens.
+    ticket: u64,
+    /// The ticket of the last time when all was forgotten: earlier looks say nothing.
+    forgot: u64,
+    known: HashMap<K, Known>,
+    /// Keys that were read since the last look began.
+    used: HashSet<K>,
+    /// Where transactions of unknown outcome may put rows, and until when they may.
+    uncertain: Vec<(Instant, Vec<(K, Block)>)>,
+    /// Blocks of which other servers have not heard; `None` if there are too many.
+    unsaid: HashMap<K, Option<HashSet<Block>>>,
+    decided: Decided,
+    next: Option<Instant>,
+    next_full: Option<Instant>,
+}
+
+/// Whether other servers hear where rows came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    ByOthers,
+    ByNone,
+}
+
+/// The floors of all keys, shared by all that read and write.
+#[derive(Debug)]
+pub(crate) struct Floors<K> {
+    heard: Heard,
+    state: Mutex<State<K>>,
+}
+
+/// What a look found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The first rows of each range, in order.
+    pub(crate) rows: Vec<Vec<Place>>,
+    /// How many rows were asked for of a range that is not below a floor.
+    pub(crate) asked: usize,
+    pub(crate) last: i64,
+    pub(crate) xmin: i64,
+    pub(crate) xmax: i64,
+    /// Pages that were read.
+    pub(crate) pages: i64,
+    pub(crate) began: Instant,
+    pub(crate) took: Duration,
+}
+
+impl<K: Copy + Eq + Hash + Ord> Floors<K> {
+    pub(crate) fn new(heard: Heard) -> Self {
+        let state = State {
+            in_force: false,
+            looking: false,
+            ticket: 0,
+            forgot: 0,
+            known: HashMap::new(),
+            used: HashSet::new(),
+            uncertain: Vec::new(),
+            unsaid: HashMap::new(),
+            decided: Decided::default(),
+            next: None,
+            next_full: None,
+        };
+        Self { heard, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns where the rows of these keys may be: of each key in order, and not overlapping.
+    pub(crate) fn ranges(&self, keys: impl IntoIterator<Item = K>) -> Vec<Range<K>> {
+        let mut state = self.state();
+        let mut ranges = Vec::new();
+        for key in keys {
+            state.used.insert(key);
+            match state.known.get(&key).filter(|_| state.in_force) {
+                Some(known) => known.ranges(key, &mut ranges),
+                None => ranges.push(Range::whole(key)),
+            }
+        }
+        ranges
+    }
+
+    pub(crate) fn are_in_force(&self) -> bool {
+        self.state().in_force
+    }
+
+    /// Whether a scan of the key reads a place.
+    pub(crate) fn covers(&self, key: K, place: Place) -> bool {
+        let state = self.state();
+        let mut ranges = vec![Range::whole(key)];
+        if let Some(known) = state.known.get(&key).filter(|_| state.in_force) {
+            ranges.clear();
+            known.ranges(key, &mut ranges);
+        }
+        ranges.iter().any(|range| range.from <= place && place < range.to)
+    }
+
+    /// Returns before which place a key has no rows.
+    pub(crate) fn lowest(&self, key: K) -> Place {
+        self.ranges([key]).first().map_or(Place::START, |range| range.from)
+    }
+
+    /// Returns below which number a key has no rows, at any rank.
+    pub(crate) fn lowest_seq(&self, key: K) -> i64 {
+        let state = self.state();
+        let known = state.known.get(&key).filter(|_| state.in_force);
+        let lowest = known.and_then(Known::lowest_seq);
+        lowest.unwrap_or(i64::MIN)
+    }
+
+    /// Notes that keys were read.
+    pub(crate) fn use_keys(&self, keys: impl IntoIterator<Item = K>) {
+        self.state().used.extend(keys);
+    }
+
+    /// Returns where rows of those of the wanted keys are that have floors.
+    pub(crate) fn all_ranges(&self, mut is_wanted: impl FnMut(&K) -> bool) -> Vec<Range<K>> {
+        let mut state = self.state();
+        let mut ranges = Vec::new();
+        if state.in_force {
+            let mut keys: Vec<K> = state.known.keys().copied().filter(&mut is_wanted).collect();
+            keys.sort_unstable();
+            for key in keys {
+                if let Some(known) = state.known.get(&key).filter(|known| known.is_seen()) {
+                    known.ranges(key, &mut ranges);
+                    state.used.insert(key);
+                }
+            }
+        }
+        ranges
+    }
+
+    /// Forgets all: other servers may have put rows anywhere.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.ticket += 1;
+        state.forgot = state.ticket;
+        state.next_full = None;
+        state.known.retain(|_, known| known.forget_floors(u64::MAX));
+    }
+
+    /// Forgets what is known of one key.
+    pub(crate) fn forget_key(&self, key: K) {
+        let mut state = self.state();
+        state.ticket += 1;
+        // A look that is under way read too early.
+        state.forgot = state.ticket;
+        if let Some(known) = state.known.get_mut(&key)
+            && !known.forget_floors(u64::MAX)
+        {
+            state.known.remove(&key);
+        }
+    }
+
+    /// Notes that another server put rows into a block.
+    pub(crate) fn heard(&self, key: K, block: Block) {
+        let mut state = self.state();
+        state.ticket += 1;
+        let ticket = state.ticket;
+        if state.in_force || state.looking {
+            state.known.entry(key).or_default().make_readable(block).ticket = ticket;
+        }
+    }
+
+    /// Takes where rows of a key came back of which other servers have not heard; `None` if it may be
+    /// anywhere.
+    pub(crate) fn take_unsaid(&self, key: K) -> Option<Vec<Block>> {
+        match self.state().unsaid.remove(&key) {
+            Some(None) => None,
+            Some(Some(blocks)) => Some(blocks.into_iter().collect()),
+            None => Some(Vec::new()),
+        }
+    }
+
+    fn hold(&self, key: K, block: Block) {
+        let mut state = self.state();
+        state.ticket += 1;
+        let ticket = state.ticket;
+        let readable = state.known.entry(key).or_default().make_readable(block);
+        readable.holds += 1;
+        readable.ticket = ticket;
+    }
+
+    /// Ends holds: their transaction has ended.
+    fn release(&self, held: &[(K, Block)]) {
+        let mut state = self.state();
+        if self.heard == Heard::ByOthers {
+            held.iter().for_each(|(key, block)| state.leave_unsaid(*key, *block));
+        }
+        state.release(held);
+    }
+
+    /// The transaction may have ended, or take effect later.
+    fn release_later(&self, held: Vec<(K, Block)>, now: Instant) {
+        let mut state = self.state();
+        if self.heard == Heard::ByOthers {
+            held.iter().for_each(|(key, block)| state.leave_unsaid(*key, *block));
+        }
+        state.uncertain.push((now + UNCERTAIN, held));
+    }
+
+    /// Returns when the next look is due, if one is and none is under way. The caller makes it.
+    pub(crate) fn schedule(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state();
+        if state.looking || state.used.is_empty() {
+            return None;
+        }
+        state.looking = true;
+        let next = if state.in_force { state.next } else { state.next_full };
+        Some(next.unwrap_or(now).max(now))
+    }
+
+    /// Returns what the look reads that was scheduled.
+    pub(crate) fn begin(&self, now: Instant) -> Look<K> {
+        let mut state = self.state();
+        state.ticket += 1;
+        state.end_uncertain(now);
+        let is_full = !state.in_force || state.next_full.is_none_or(|at| at <= now);
+        let mut keys: HashSet<K> = std::mem::take(&mut state.used);
+        if is_full {
+            keys.extend(
+                state.known.iter().filter(|(_, known)| known.is_seen()).map(|(key, _)| *key),
+            );
+        }
+        let mut look =
+            Look { ticket: state.ticket, is_full, parts: Vec::new(), ranges: Vec::new() };
+        for key in keys.into_iter().take(KEYS_MAX) {
+            match state.known.get(&key).filter(|known| state.in_force && known.is_seen()) {
+                Some(known) => known.parts(key, &mut look),
+                None => look.add(Part::Whole, Range::whole(key)),
+            }
+        }
+        look
+    }
+
+    /// The look was not made.
+    pub(crate) fn fail(&self, now: Instant) {
+        let mut state = self.state();
+        state.looking = false;
+        state.next = Some(now + FULL_MIN);
+        state.next_full = state.next;
+    }
+
+    /// Takes in what a look found.
+    pub(crate) fn end(&self, look: &Look<K>, found: &Found) {
+        let mut state = self.state();
+        state.looking = false;
+        let seen = Seen { last: found.last, xmin: found.xmin, xmax: found.xmax, at: found.began };
+        let decided = state.decided.observe(seen);
+        let ended = found.began + found.took;
+        state.next = Some(ended + SOON.max(found.took * SOON_SHARE));
+        if look.is_full {
+            state.next_full = Some(ended + FULL_MIN.max(found.took * FULL_SHARE));
+            let ranges = i64::try_from(look.ranges.len()).unwrap_or(i64::MAX);
+            state.in_force = found.pages > COSTLY + COSTLY_EACH * ranges;
+        }
+        if look.ticket < state.forgot {
+            return;
+        }
+        let in_force = state.in_force;
+        if !in_force {
+            state.known.retain(|_, known| known.forget_floors(look.ticket));
+            return;
+        }
+        for ((part, range), rows) in look.parts.iter().zip(&look.ranges).zip(&found.rows) {
+            let asked = if *part == Part::Below { ROWS_BELOW } else { found.asked };
+            let read = Read { rows, is_all: rows.len() < asked, decided, ticket: look.ticket };
+            state.known.entry(range.key).or_default().take_in((*part, *range), &read);
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash + Ord> State<K> {
+    fn leave_unsaid(&mut self, key: K, block: Block) {
+        // They read ranks behind the first one that they know.
+        if block.is_of_new_jobs() && block.rank >= 0 {
+            return;
+        }
+        let unsaid = self.unsaid.entry(key).or_insert_with(|| Some(HashSet::new()));
+        if let Some(blocks) = unsaid {
+            blocks.insert(block);
+            if blocks.len() > UNSAID_MAX {
+                *unsaid = None;
+            }
+        }
+    }
+
+    fn release(&mut self, held: &[(K, Block)]) {
+        self.ticket += 1;
+        let keep = self.in_force || self.looking;
+        for (key, block) in held {
+            let Some(known) = self.known.get_mut(key) else { continue };
+            let Some(readable) = known.blocks.get_mut(block) else { continue };
+            readable.holds = readable.holds.saturating_sub(1);
+            readable.ticket = self.ticket;
+            if readable.holds == 0 && !keep {
+                known.blocks.remove(block);
+                if known.blocks.is_empty() {
+                    self.known.remove(key);
+                }
+            }
+        }
+    }
+
+    fn end_uncertain(&mut self, now: Instant) {
+        for (until, held) in std::mem::take(&mut self.uncertain) {
+            if until <= now {
+                self.release(&held);
+            } else {
+                self.uncertain.push((until, held));
+            }
+        }
+    }
+}

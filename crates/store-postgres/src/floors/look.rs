@@ -1,0 +1,247 @@
+//! Making looks: on a connection for background reads, beside the batches.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use outlast_store::StoreError;
+use tokio::time::Instant;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::arrivals::Arrivals;
+use super::sweeps::Sweeps;
+use super::{Floors, Found, Heard, Look, Place, Range};
+use crate::read::{Reader, Readers};
+use crate::row::get;
+
+/// The last number that was drawn, and how many pages of a table and its index were read so far.
+macro_rules! before {
+    ($table:literal, $index:literal) => {
+        concat!(
+            "select last_value, (coalesce(pg_stat_get_xact_blocks_fetched('",
+            $table,
+            "'::regclass), 0) + coalesce(pg_stat_get_xact_blocks_fetched('",
+            $index,
+            "'::regclass), 0))::bigint from job_seq"
+        )
+    };
+}
+
+/// Reads the first rows of ranges, and which transactions the snapshot shows.
+macro_rules! look {
+    ($of:literal, $rows:literal) => {
+        concat!(
+            "select pg_snapshot_xmin(s.now)::text::bigint, pg_snapshot_xmax(s.now)::text::bigint,
+                 f.nth, f.rank, f.seq
+             from (select pg_current_snapshot() as now) s
+             left join (
+                 select w.nth, f.rank, f.seq
+                 from unnest($1::",
+            $of,
+            "[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+                     with ordinality w(key, rank, seq, to_rank, to_seq, nth)
+                 cross join lateral (",
+            $rows,
+            ") f) f on true
+             order by f.nth, f.rank, f.seq"
+        )
+    };
+}
+
+const READY_BEFORE: &str = before!("ready", "ready_pkey");
+const READY: &str = look!(
+    "bigint",
+    "select r.rank, r.seq from ready r
+     where r.class = w.key and (r.rank, r.seq) >= (w.rank, w.seq)
+         and (r.rank, r.seq) < (w.to_rank, w.to_seq)
+     order by r.class, r.rank, r.seq limit 1"
+);
+const READY_BELOW: &str = look!(
+    "bigint",
+    "select r.rank, r.seq from ready r
+     where r.class = w.key and (r.rank, r.seq) >= (w.rank, w.seq)
+         and (r.rank, r.seq) < (w.to_rank, w.to_seq)
+     order by r.class, r.rank, r.seq limit 200"
+);
+
+const ACTIVE_BEFORE: &str = before!("active", "active_worker");
+const ACTIVE: &str = look!(
+    "uuid",
+    "select 0::bigint as rank, a.seq from active a
+     where a.worker = w.key and a.seq >= w.seq and a.seq < w.to_seq
+     order by a.worker, a.seq limit 2000"
+);
+
+/// The statements that look for one sort of key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Texts {
+    before: &'static str,
+    first: &'static str,
+    below: &'static str,
+    /// How many rows of a range `first` asks for.
+    asked: usize,
+}
+
+/// Claimable jobs, by class.
+const OF_CLASSES: Texts =
+    Texts { before: READY_BEFORE, first: READY, below: READY_BELOW, asked: 1 };
+/// Attempts, by the worker that holds them. All are of rank 0.
+const OF_WORKERS: Texts =
+    Texts { before: ACTIVE_BEFORE, first: ACTIVE, below: ACTIVE, asked: 2_000 };
+
+/// What a process knows about where rows are, for all its writers and readers.
+#[derive(Clone, Debug)]
+pub(crate) struct AllFloors {
+    /// Of claimable jobs, by class.
+    pub(crate) ready: Arc<Floors<i64>>,
+    /// Of attempts, by worker.
+    pub(crate) active: Arc<Floors<Uuid>>,
+    /// Of what is due.
+    pub(crate) sweeps: Arc<Sweeps>,
+    /// Of jobs that programs stored by SQL.
+    pub(crate) arrivals: Arc<Arrivals>,
+}
+
+impl AllFloors {
+    pub(crate) fn new() -> Self {
+        Self {
+            ready: Arc::new(Floors::new(Heard::ByOthers)),
+            active: Arc::new(Floors::new(Heard::ByNone)),
+            sweeps: Arc::default(),
+            arrivals: Arc::default(),
+        }
+    }
+
+    /// Forgets all: rows may be anywhere.
+    pub(crate) fn forget(&self) {
+        self.ready.forget();
+        self.active.forget();
+        self.arrivals.forget();
+    }
+
+    /// Looks, if it is time and something was read since the last look.
+    pub(crate) fn keep(&self, readers: &Readers) {
+        keep(&self.ready, readers, OF_CLASSES);
+        keep(&self.active, readers, OF_WORKERS);
+    }
+}
+
+fn keep<K>(floors: &Arc<Floors<K>>, readers: &Readers, texts: Texts)
+where
+    K: ToSql + Copy + Eq + Hash + Ord + Send + Sync + std::fmt::Debug + 'static,
+{
+    let Some(at) = floors.schedule(Instant::now()) else { return };
+    let (floors, readers) = (Arc::clone(floors), readers.clone());
+    tokio::spawn(async move {
+        tokio::time::sleep_until(at).await;
+        let look = floors.begin(Instant::now());
+        let found = async { find(&readers.get().await?, &look, texts).await };
+        match found.await {
+            Ok(found) => floors.end(&look, &found),
+            Err(error) => {
+                tracing::debug!(%error, "failed to look where claimable jobs begin");
+                floors.fail(Instant::now());
+            }
+        }
+    });
+}
+
+async fn find<K>(reader: &Reader, look: &Look<K>, texts: Texts) -> Result<Found, StoreError>
+where
+    K: ToSql + Copy + Sync + std::fmt::Debug,
+{
+    let began = Instant::now();
+    let (last, pages_before) = pages(reader, texts).await?;
+    let mut rows = vec![Vec::new(); look.ranges.len()];
+    let parts =
+        |below: bool| (0..look.ranges.len()).filter(move |nth| look.is_below(*nth) == below);
+    let below: Vec<usize> = parts(true).collect();
+    if !below.is_empty() {
+        read(reader, (texts.below, look), &below, &mut rows).await?;
+    }
+    // The number was read before the snapshot of this one was taken.
+    let first: Vec<usize> = parts(false).collect();
+    let (xmin, xmax) = read(reader, (texts.first, look), &first, &mut rows).await?;
+    let (_, pages_after) = pages(reader, texts).await?;
+    // PostgreSQL takes what it counted away from time to time.
+    let pages = if pages_after < pages_before { pages_after } else { pages_after - pages_before };
+    Ok(Found { rows, asked: texts.asked, last, xmin, xmax, pages, began, took: began.elapsed() })
+}
+
+async fn pages(reader: &Reader, texts: Texts) -> Result<(i64, i64), StoreError> {
+    let row = reader.one(texts.before, &[]).await?;
+    let row = row.ok_or_else(|| StoreError::Corrupt("no sequence of jobs".into()))?;
+    Ok((get(&row, 0)?, get(&row, 1)?))
+}
+
+/// Reads some ranges of a look; returns which transactions the snapshot shows.
+async fn read<K>(
+    reader: &Reader,
+    (sql, look): (&str, &Look<K>),
+    parts: &[usize],
+    rows: &mut [Vec<Place>],
+) -> Result<(i64, i64), StoreError>
+where
+    K: ToSql + Copy + Sync + std::fmt::Debug,
+{
+    let ranges = parts.iter().filter_map(|nth| look.ranges.get(*nth));
+    let columns = Columns::of(ranges);
+    let found = reader.all(sql, &columns.values()).await?;
+    let mut shown = (i64::MIN, i64::MIN);
+    for row in &found {
+        shown = (get(row, 0)?, get(row, 1)?);
+        let Some(place) = place_of(row)? else { continue };
+        let nth: i64 = get(row, 2)?;
+        let part = usize::try_from(nth - 1).ok().and_then(|nth| parts.get(nth));
+        if let Some(rows) = part.and_then(|part| rows.get_mut(*part)) {
+            rows.push(place);
+        }
+    }
+    Ok(shown)
+}
+
+fn place_of(row: &Row) -> Result<Option<Place>, StoreError> {
+    let rank: Option<i64> = get(row, 3)?;
+    let seq: Option<i64> = get(row, 4)?;
+    Ok(rank.zip(seq).map(|(rank, seq)| Place { rank, seq }))
+}
+
+/// Ranges as columns for a statement.
+#[derive(Debug)]
+pub(crate) struct Columns<K> {
+    pub(crate) keys: Vec<K>,
+    pub(crate) ranks: Vec<i64>,
+    pub(crate) seqs: Vec<i64>,
+    pub(crate) to_ranks: Vec<i64>,
+    pub(crate) to_seqs: Vec<i64>,
+}
+
+impl<K: ToSql + Sync + std::fmt::Debug> Columns<K> {
+    fn values(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.keys, &self.ranks, &self.seqs, &self.to_ranks, &self.to_seqs]
+    }
+}
+
+impl<K: Copy> Columns<K> {
+    pub(crate) fn of<'a>(ranges: impl IntoIterator<Item = &'a Range<K>>) -> Self
+    where
+        K: 'a,
+    {
+        let mut columns = Self {
+            keys: Vec::new(),
+            ranks: Vec::new(),
+            seqs: Vec::new(),
+            to_ranks: Vec::new(),
+            to_seqs: Vec::new(),
+        };
+        for range in ranges {
+            columns.keys.push(range.key);
+            columns.ranks.push(range.from.rank);
+            columns.seqs.push(range.from.seq);
+            columns.to_ranks.push(range.to.rank);
+            columns.to_seqs.push(range.to.seq);
+        }
+        columns
+    }
+}

@@ -1,0 +1,196 @@
+//! Where sweeps by time begin: a little before the time of the last one that came to the end.
+//!
+//! Entries of jobs that were due before are walked over like any others. Most of what is due later
+//! has a later time. A row that is stored with a time long past lowers the floor; a sweep of all
+//! times, at a bounded rate, finds those of other servers, and those that were locked. While that is
+//! quick, every sweep is one of all times.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outlast_store::apply::sweep::Due;
+use tokio::time::Instant;
+
+use super::{FULL_MIN, FULL_SHARE};
+
+/// How long before a sweep's time the next one begins: a transaction may store what is due at the
+/// time at which it began.
+const SLACK_MS: i64 = 5_000;
+/// Longest that a sweep of all times takes which may be made each time.
+const QUICK: Duration = Duration::from_millis(20);
+
+/// Where the sweeps of one process begin.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The time before which all is done, by what is due, in milliseconds.
+    done: [i64; 4],
+    /// When sweeps of all times are made, by what is due.
+    sweeps: [Pace; 4],
+    /// When all times are read for what is due next.
+    reads: Pace,
+    /// How often a floor was lowered.
+    lowered: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { done: [i64::MIN; 4], sweeps: Default::default(), reads: Pace::default(), lowered: 0 }
+    }
+}
+
+/// At which rate something costly is done.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// When it may be done again; `None` if it is not costly.
+    next: Option<Instant>,
+}
+
+impl Pace {
+    pub(super) fn is_free(&self, now: Instant) -> bool {
+        self.next.is_none_or(|at| at <= now)
+    }
+
+    pub(super) fn took(&mut self, began: Instant, now: Instant) {
+        let took = now.saturating_duration_since(began);
+        self.next = (took >= QUICK).then(|| now + FULL_MIN.max(took * FULL_SHARE));
+    }
+}
+
+/// From which time on a sweep or a read looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begin<const N: usize> {
+    /// The times, in milliseconds; the lowest number for all times.
+    pub(crate) from: [i64; N],
+    at: Instant,
+    is_full: bool,
+    lowered: u64,
+}
+
+const fn place(due: Due) -> usize {
+    match due {
+        Due::Timer => 0,
+        Due::Expiry => 1,
+        Due::Visibility => 2,
+        Due::Deadline => 3,
+    }
+}
+
+impl Sweeps {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns where a sweep of what is due begins.
+    pub(crate) fn begin(&self, due: Due, now: Instant) -> Begin<1> {
+        let state = self.state();
+        let is_full = state.sweeps[place(due)].is_free(now);
+        let from = if is_full { i64::MIN } else { state.done[place(due)] };
+        Begin { from: [from], at: now, is_full, lowered: state.lowered }
+    }
+
+    /// Notes that a sweep of what was due at `time` has ended; `is_all` if it found all.
+    pub(crate) fn end(&self, due: Due, begin: Begin<1>, (time, is_all): (i64, bool), now: Instant) {
+        let mut state = self.state();
+        if begin.is_full {
+            state.sweeps[place(due)].took(begin.at, now);
+        }
+        if is_all && begin.lowered == state.lowered {
+            let done = &mut state.done[place(due)];
+            *done = (*done).max(time.saturating_sub(SLACK_MS));
+        }
+    }
+
+    /// Returns from which times on it is read what is due next: timers, expiries, visibilities and
+    /// deadlines.
+    pub(crate) fn begin_read(&self, now: Instant) -> Begin<4> {
+        let state = self.state();
+        let is_full = state.reads.is_free(now);
+        let from = if is_full { [i64::MIN; 4] } else { state.done };
+        Begin { from, at: now, is_full, lowered: state.lowered }
+    }
+
+    /// Notes that such a read has ended.
+    pub(crate) fn end_read(&self, begin: Begin<4>, now: Instant) {
+        if begin.is_full {
+            self.state().reads.took(begin.at, now);
+        }
+    }
+
+    /// Notes that a row is stored that was due at `time`; returns whether that is below the floor. It
+    /// is said again once the transaction has ended.
+    pub(crate) fn lower(&self, due: Due, time: i64) -> bool {
+        let mut state = self.state();
+        let done = &mut state.done[place(due)];
+        if time >= *done {
+            return false;
+        }
+        *done = time;
+        state.lowered += 1;
+        true
+    }
+
+    /// As [`Self::lower`], after the transaction: a sweep that is under way may have been too early.
+    pub(crate) fn lower_again(&self, due: Due, time: i64) {
+        let mut state = self.state();
+        let done = &mut state.done[place(due)];
+        *done = time.min(*done);
+        state.lowered += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMER: Due = Due::Timer;
+
+    /// A sweep of all times that took long, so that the next begins at the floor.
+    fn slow(sweeps: &Sweeps, time: i64, now: Instant) -> Instant {
+        let begin = sweeps.begin(TIMER, now);
+        assert_eq!(begin.from, [i64::MIN]);
+        let end = now + QUICK * 2;
+        sweeps.end(TIMER, begin, (time, true), end);
+        end
+    }
+
+    #[test]
+    fn a_sweep_begins_before_the_last_one_that_found_all_and_at_all_times_now_and_then() {
+        let (sweeps, now) = (Sweeps::default(), Instant::now());
+        let now = slow(&sweeps, 100_000, now);
+        let begin = sweeps.begin(TIMER, now);
+        assert_eq!(begin.from, [95_000]);
+        sweeps.end(TIMER, begin, (200_000, false), now);
+        assert_eq!(sweeps.begin(TIMER, now).from, [95_000]);
+        assert_eq!(sweeps.begin(Due::Expiry, now).from, [i64::MIN]);
+        assert_eq!(sweeps.begin(TIMER, now + FULL_MIN).from, [i64::MIN]);
+    }
+
+    #[test]
+    fn a_quick_sweep_is_one_of_all_times() {
+        let (sweeps, now) = (Sweeps::default(), Instant::now());
+        let begin = sweeps.begin(TIMER, now);
+        sweeps.end(TIMER, begin, (100_000, true), now);
+        assert_eq!(sweeps.begin(TIMER, now).from, [i64::MIN]);
+    }
+
+    #[test]
+    fn a_row_with_a_time_long_past_lowers_the_floor_also_while_a_sweep_is_under_way() {
+        let (sweeps, now) = (Sweeps::default(), Instant::now());
+        let now = slow(&sweeps, 100_000, now);
+        let begin = sweeps.begin(TIMER, now);
+        assert!(!sweeps.lower(TIMER, 96_000));
+        assert!(sweeps.lower(TIMER, 50_000));
+        sweeps.end(TIMER, begin, (120_000, true), now);
+        assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
+        // A sweep that began before the commit ends after it.
+        let begin = sweeps.begin(TIMER, now);
+        sweeps.lower_again(TIMER, 50_000);
+        sweeps.end(TIMER, begin, (130_000, true), now);
+        assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
+    }
+}

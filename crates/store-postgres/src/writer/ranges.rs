@@ -1,0 +1,39 @@
+//! Where claims begin in the indexes of claimable jobs: see [`crate::floors`].
+
+use outlast_store::apply::walk::{Stretch, Walk};
+use outlast_store::command::ClassId;
+
+use crate::connection::{Statement, values};
+use crate::floors::look::Columns;
+use crate::writer::Tx;
+use crate::writer::lanes::LANES;
+
+impl Tx<'_> {
+    /// Returns where claimable jobs of the classes may be.
+    pub(super) fn ranges_of(&self, classes: &[ClassId]) -> Columns<i64> {
+        let ranges = self.holds.ready.floors().ranges(classes.iter().map(|class| class.0));
+        Columns::of(&ranges)
+    }
+
+    /// Returns rank and number of the place before which each of the classes has no jobs.
+    pub(super) fn lowest_of(&self, classes: &[i64]) -> (Vec<i64>, Vec<i64>) {
+        let floors = self.holds.ready.floors();
+        classes.iter().map(|class| floors.lowest(*class)).map(|it| (it.rank, it.seq)).unzip()
+    }
+
+    /// Reads stretches for the next page.
+    pub(super) fn lanes_of(&self, stretches: &[Stretch], walk: &Walk) -> Statement {
+        let (mut numbers, mut classes, mut low) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut after, mut upto) = (Vec::new(), Vec::new());
+        for (nth, stretch) in (0_i64..).zip(stretches) {
+            numbers.push(nth);
+            classes.push(stretch.class.0);
+            after.push(stretch.after);
+            upto.push(stretch.upto);
+            low.push(self.holds.ready.floors().lowest_seq(stretch.class.0));
+        }
+        let (ranks, seqs) = self.lowest_of(&classes);
+        let most = i32::try_from(walk.page().unwrap_or(0)).unwrap_or(i32::MAX);
+        Statement::new(LANES, values![numbers, classes, after, upto, most, ranks, seqs, low])
+    }
+}

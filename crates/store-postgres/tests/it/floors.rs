@@ -1,0 +1,228 @@
+//! An old snapshot keeps the index entries of deleted rows. Scans do not walk over them, and still
+//! find every job that comes back where they no longer begin.
+
+use std::time::Duration;
+
+use outlast_cluster::Database;
+use outlast_core::id::{JobId, WorkerId};
+use outlast_store::Store as _;
+use outlast_store::command::{ClassId, ReportedOutcome};
+use outlast_store::reply::Claimed;
+use outlast_store::signal::Signal;
+use tokio::time::Instant;
+use tokio_postgres::Client;
+
+use crate::hand::{Server, finish, goodbye, number, renew, run, sql};
+
+/// Longest that something is waited for.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Opens a transaction that keeps what is deleted from now on.
+async fn old_snapshot(url: &str) -> Client {
+    let client = sql(url).await;
+    client
+        .batch_execute("begin isolation level repeatable read; select count(*) from class")
+        .await
+        .unwrap();
+    client
+}
+
+async fn complete(server: &Server, worker: WorkerId, claimed: Vec<Claimed>) {
+    let done = ReportedOutcome::Completed;
+    let ends = claimed.into_iter().map(|it| finish(worker, it.job.id, it.epoch, done.clone()));
+    server.apply(ends.collect()).await;
+}
+
+/// Stores jobs, takes them and completes them.
+async fn work(server: &Server, worker: WorkerId, jobs: usize) -> usize {
+    server.add(jobs).await;
+    let claimed = server.claim(worker, u32::try_from(jobs).unwrap()).await;
+    let count = claimed.len();
+    complete(server, worker, claimed).await;
+    count
+}
+
+/// Works until so many jobs are done that a scan of their entries is costly, and floors are in force.
+async fn work_until_floors(server: &Server, worker: WorkerId) {
+    let end = Instant::now() + WAIT;
+    for _ in 0..20 {
+        work(server, worker, 500).await;
+    }
+    let class = class(server).await;
+    while !server.store.has_floors() || server.store.reads_place(class, 0, 400) {
+        assert!(Instant::now() < end, "no floors");
+        work(server, worker, 10).await;
+    }
+}
+
+async fn class(server: &Server) -> ClassId {
+    server.store.backlog().await.unwrap()[0].id
+}
+
+/// Returns how many pages were read of the tables that jobs pass through, and of their indexes.
+async fn pages(client: &Client) -> i64 {
+    let sql = "select sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)::bigint
+               from pg_statio_user_tables where relname in ('ready', 'active', 'waiting')";
+    number(client, sql).await
+}
+
+/// Works for a few seconds; returns how many pages a job costs.
+async fn pages_of_a_job(server: &Server, worker: WorkerId, watch: &Client) -> i64 {
+    let (before, end) = (pages(watch).await, Instant::now() + Duration::from_secs(4));
+    let mut jobs = 0;
+    while Instant::now() < end {
+        jobs += i64::try_from(work(server, worker, 1).await).unwrap();
+        server.apply(vec![renew(worker)]).await;
+    }
+    // Sessions say what they read once a second.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    work(server, worker, 1).await;
+    (pages(watch).await - before) / jobs.max(1)
+}
+
+#[test]
+fn a_job_costs_as_many_pages_as_before_while_an_old_snapshot_is_held() {
+    let database = Database::new().unwrap();
+    let url = &database.url;
+    run(async {
+        let (server, watch) = (Server::open(url).await, sql(url).await);
+        let worker = server.worker().await;
+        work(&server, worker, 500).await;
+        let _old = old_snapshot(url).await;
+        let first = pages_of_a_job(&server, worker, &watch).await;
+        for _ in 0..40 {
+            assert_eq!(work(&server, worker, 500).await, 500);
+        }
+        work_until_floors(&server, worker).await;
+        let last = pages_of_a_job(&server, worker, &watch).await;
+        assert!(last < first + 250, "pages of a job: first {first}, then {last}");
+    });
+}
+
+/// A job whose place is below the floor of a server, and what the test needs of it.
+struct Low {
+    job: JobId,
+    seq: i64,
+    class: ClassId,
+    /// Holds it.
+    holder: WorkerId,
+}
+
+/// A worker of `holding` takes a job. Then so many others are done on `server` that floors are far
+/// above it.
+async fn low(holding: &Server, server: &Server, watch: &Client) -> Low {
+    let holder = holding.worker().await;
+    let job = holding.add(1).await[0];
+    assert_eq!(holding.claim(holder, 1).await.len(), 1);
+    let seq = number(watch, "select max(seq) from active").await;
+    let class = class(server).await;
+    let worker = server.worker().await;
+    work_until_floors(server, worker).await;
+    assert!(!server.store.reads_place(class, -1, seq));
+    Low { job, seq, class, holder }
+}
+
+/// Claims until a job is found; returns after how long.
+async fn claim_until_found(server: &Server, worker: WorkerId, job: JobId) -> Duration {
+    let began = Instant::now();
+    loop {
+        let claimed = server.claim(worker, 10).await;
+        if claimed.iter().any(|it| it.job.id == job) {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < WAIT, "the job is not found");
+        complete(server, worker, claimed).await;
+    }
+}
+
+#[test]
+fn a_job_that_comes_back_below_a_floor_is_claimed_at_once() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        let watch = sql(&database.url).await;
+        let _old = old_snapshot(&database.url).await;
+        let Low { job, holder, .. } = low(&server, &server, &watch).await;
+        server.apply(vec![goodbye(holder)]).await;
+        let claimed = server.claim(worker, 1).await;
+        assert_eq!(claimed.iter().map(|it| it.job.id).collect::<Vec<_>>(), [job]);
+        assert!(server.store.has_floors());
+    });
+}
+
+#[test]
+fn a_job_that_another_server_puts_below_a_floor_is_found_without_a_signal() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, other) =
+            (Server::open(&database.url).await, Server::open(&database.url).await);
+        let worker = server.worker().await;
+        let watch = sql(&database.url).await;
+        let _old = old_snapshot(&database.url).await;
+        let Low { job, holder, .. } = low(&other, &server, &watch).await;
+        other.apply(vec![goodbye(holder)]).await;
+        claim_until_found(&server, worker, job).await;
+    });
+}
+
+#[test]
+fn a_signal_says_where_another_server_put_a_job_below_a_floor() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, other) =
+            (Server::open(&database.url).await, Server::open(&database.url).await);
+        let watch = sql(&database.url).await;
+        let _old = old_snapshot(&database.url).await;
+        for each in [&server, &other] {
+            let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+            each.store.listen(std::sync::Arc::new(move |it| drop(say.send(it))));
+            // It listens from now on.
+            heard.recv().await.unwrap();
+        }
+        let Low { seq, class, holder, .. } = low(&other, &server, &watch).await;
+        other.apply(vec![goodbye(holder)]).await;
+        let rank = number(&watch, &format!("select rank from ready where seq = {seq}")).await;
+        other.store.signal(vec![Signal::ready(class, 1)]);
+        // Nothing is claimed, so no look is made.
+        let end = Instant::now() + WAIT;
+        while !server.store.reads_place(class, rank, seq) {
+            assert!(Instant::now() < end, "the signal says nothing");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(server.store.has_floors());
+    });
+}
+
+#[test]
+fn a_job_that_is_stored_long_after_its_number_was_drawn_is_found() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        let (watch, late) = (sql(&database.url).await, sql(&database.url).await);
+        work(&server, worker, 1).await;
+        let _old = old_snapshot(&database.url).await;
+        late.batch_execute(
+            "begin; select nextval('job_seq');
+             insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+                 select currval('job_seq'), '0190aaaa-0000-7000-8000-000000000001', id, 0, 1, 1,
+                     '[{}]', '', '' from class;
+             insert into ready (class, rank, seq, epoch, life, failures, losses, interruptions, since)
+                 select id, 0, currval('job_seq'), 0, 1, 0, 0, 0, 1 from class",
+        )
+        .await
+        .unwrap();
+        let seq = number(&watch, "select last_value from job_seq").await;
+        work_until_floors(&server, worker).await;
+        // A transaction that runs for so long is not waited for.
+        let end = Instant::now() + WAIT;
+        while server.store.reads_place(class(&server).await, 0, seq) {
+            assert!(Instant::now() < end, "the floor stays below the number");
+            work(&server, worker, 10).await;
+        }
+        late.batch_execute("commit").await.unwrap();
+        let job = JobId(uuid::Uuid::from_u128(0x0190_aaaa_0000_7000_8000_0000_0000_0001));
+        claim_until_found(&server, worker, job).await;
+    });
+}

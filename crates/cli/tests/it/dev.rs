@@ -29,7 +29,7 @@ fn reason_why_the_server_did_not_start_is_never_lost() {
     for _ in 0..10 {
         let given = ["dev", "--listen", "127.0.0.1:0", "--packs", "/nowhere/packs", "--data"];
         let said = outlast(&[&given[..], &[data.to_str().unwrap()]].concat());
-        assert_eq!(said.code, 2, "{}", said.err);
+        assert_eq!(said.code, 1, "{}", said.err);
         assert!(said.err.contains("/nowhere/packs: cannot find pack folder"), "{}", said.err);
         assert!(said.err.contains("the server did not start"), "{}", said.err);
     }

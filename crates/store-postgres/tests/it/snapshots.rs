@@ -12,8 +12,8 @@ use tokio_postgres::Client;
 use crate::hand::{Server, check_places, enqueue, finish, job, number, run, sql};
 
 /// How many jobs are stored, claimed and finished between the first and the last measurement. Each
-/// takes three batches: 20,000 batches would take a minute.
-const JOBS: u32 = 2000;
+/// takes three batches, so a slot ends a dozen times; 20,000 batches would take a minute.
+const JOBS: u32 = 1000;
 /// How many a measurement takes.
 const MEASURED: u32 = 100;
 

@@ -34,13 +34,14 @@ pub(crate) async fn pages_read(client: &Client, tables: &[&str]) -> i64 {
 }
 
 /// Ends the connections of all servers: what they have read is known only then. A server opens new
-/// ones, and forgets nothing.
+/// ones at any time, and forgets nothing.
 pub(crate) async fn end_connections(client: &Client) {
-    let open = "from pg_stat_activity
+    let end = "select coalesce(array_agg(pid) filter (where pg_terminate_backend(pid)), '{}')
+         from pg_stat_activity
          where datname = current_database() and application_name like 'outlast%'";
-    let end = format!("select count(pg_terminate_backend(pid)) {open}");
-    number(client, &end).await;
-    while number(client, &format!("select count(*) {open}")).await > 0 {
+    let ended: Vec<i32> = client.query_one(end, &[]).await.unwrap().get(0);
+    let left = "select count(*) from pg_stat_activity where pid = any($1)";
+    while client.query_one(left, &[&ended]).await.unwrap().get::<_, i64>(0) > 0 {
         tokio::task::yield_now().await;
     }
 }

@@ -14,7 +14,7 @@ use outlast_core::keys::Keys;
 use outlast_core::selector::Placement;
 use serde_json::Value;
 
-pub(crate) use definition::{PackFile, Reading};
+pub(crate) use definition::{OwnInterpreters, PackFile, Reading};
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
 pub use environment::{SecretAs, SecretSpec};
@@ -53,6 +53,10 @@ pub struct Action {
     pub tags: Vec<String>,
     /// Its retry policy, if it has one.
     pub retry: Option<RetrySpec>,
+    /// The queue of its jobs, unless they name another.
+    pub queue: Option<String>,
+    /// The priority of its jobs, from -100 to 100, unless they have one.
+    pub priority: Option<i8>,
     /// Whether a drain may end it before the grace period is over.
     pub interruptible: bool,
     /// Whether two attempts of one job may ever run at the same time.
@@ -65,6 +69,9 @@ pub struct Action {
     pub environment: BTreeMap<String, String>,
     /// Secrets that it asks the worker for, by the name that the script uses.
     pub secrets: BTreeMap<String, SecretSpec>,
+    /// The program that runs the script in place of the worker's own: a path, from the pack's folder
+    /// unless it is absolute.
+    pub own_interpreter: Option<String>,
     keys: JobKeys,
     parameters: Parameters,
     entry: Entry,
@@ -202,6 +209,14 @@ impl Action {
     #[must_use]
     pub fn program(&self, built_in: &std::path::Path) -> Program {
         self.entry.program(built_in)
+    }
+
+    /// Where the program is that runs the script in place of the worker's own, if the action names
+    /// one. Virtual environments go by this path, so links in it are not followed.
+    #[must_use]
+    pub fn own_interpreter(&self, built_in: &std::path::Path) -> Option<std::path::PathBuf> {
+        let named = self.own_interpreter.as_ref()?;
+        Some(self.program(built_in).folder.join(named))
     }
 
     /// The program to run the script with: `sh`, `bash`, `python3` or `node`.

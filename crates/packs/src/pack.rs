@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::action::{Action, PackFile, Reading, is_name};
+use crate::action::{Action, OwnInterpreters, PackFile, Reading, is_name};
 use crate::digest;
 use crate::error::PackError;
 use crate::keys;
@@ -58,6 +58,8 @@ struct Manifest {
     version: Option<String>,
     enabled: Option<bool>,
     tags: Option<Vec<String>>,
+    python: Option<String>,
+    node: Option<String>,
 }
 
 /// Folders and files that other systems act on and this one does not.
@@ -125,7 +127,8 @@ impl Pack {
             faults: Vec::new(),
             digest,
         };
-        pack.read_actions(source)?;
+        let (python, node) = (manifest.python.as_deref(), manifest.node.as_deref());
+        pack.read_actions(source, OwnInterpreters { python, node })?;
         Ok(pack)
     }
 
@@ -144,7 +147,7 @@ impl Pack {
         self.notes.insert(0, Note::new(file, message));
     }
 
-    fn read_actions(&mut self, source: &Source) -> Result<(), PackError> {
+    fn read_actions(&mut self, source: &Source, own: OwnInterpreters<'_>) -> Result<(), PackError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         for name in source.names("actions")? {
             let Some(stem) = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"))
@@ -152,7 +155,7 @@ impl Pack {
                 continue;
             };
             let path = format!("actions/{name}");
-            let pack = PackFile { reference: &self.reference, enabled: self.enabled };
+            let pack = PackFile { reference: &self.reference, enabled: self.enabled, own };
             let read = source.text(&path).and_then(|text| {
                 let Some(text) = text else { return Ok(None) };
                 let document = Document::new(source.label(&path), text);

@@ -10,7 +10,7 @@
 //! - [`unique`]: what makes a job the only one of its sort
 //! - [`error`]: why a request becomes no job
 
-mod action;
+pub(crate) mod action;
 pub(crate) mod arrival;
 mod error;
 pub(crate) mod execution;

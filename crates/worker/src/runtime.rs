@@ -283,6 +283,6 @@ fn find_in_path(name: &str, path: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_absolute() && is_program(candidate))
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }

@@ -1,4 +1,6 @@
-//! `outlast actions`: what a server can run, and what each takes.
+//! `outlast actions`: what a server can run, what each takes, and what happens to its jobs.
+
+mod policy;
 
 use std::fmt::Write;
 
@@ -61,7 +63,10 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
         Command::Show(args) => {
             let client = args.target.client(environment)?;
             let answer = client.get(&["api", "v1", "actions", &args.action], &[]).await?;
-            let action = output::data(answer);
+            let mut action = output::data(answer);
+            let limits = client.get_list(&["api", "v1", "limits"]).await;
+            action["limits"] =
+                limits.into_iter().filter(|it| policy::applies(it, &action)).collect();
             output::print_one(args.target.output, &action, page)?;
         }
     }
@@ -75,8 +80,13 @@ fn page(action: &Value) -> String {
         ("label", text("label")),
         ("description", text("description")),
         ("runtime", text("runner_type")),
+        ("interpreter", text("interpreter")),
         ("enabled", text("enabled")),
-        ("time limit", text("timeout")),
+        ("queue", text("queue")),
+        ("priority", text("priority")),
+        ("limits", policy::limits(action)),
+        ("time limit", policy::time_limit(action)),
+        ("retries", policy::retries(action)),
         ("interruptible", text("interruptible")),
         ("overlap", text("overlap")),
         ("labels", text("required_labels")),
@@ -94,7 +104,14 @@ fn page(action: &Value) -> String {
         let is_required = required.is_some_and(|all| all.iter().any(|one| one == name));
         let required = if is_required { "yes" } else { "no" };
         let cell = |path: &str| text_at(about, path);
-        let cells = [escape(name), cell("type"), required.to_owned(), cell("default")];
+        let (kind, default) = match about.get("secret").and_then(Value::as_bool) {
+            Some(true) if about.get("default").is_some() => {
+                (cell("type") + ", secret", "***".into())
+            }
+            Some(true) => (cell("type") + ", secret", cell("default")),
+            Some(false) | None => (cell("type"), cell("default")),
+        };
+        let cells = [escape(name), kind, required.to_owned(), default];
         table.row(cells.into_iter().chain([cell("description")]).collect());
     }
     if named.is_some_and(|named| !named.is_empty()) {

@@ -32,6 +32,9 @@ pub(crate) struct Check {
     /// Folder of packs, or a single pack
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
+    /// Exit with 1 on notes too, such as an action whose runner_type is not run here
+    #[arg(long)]
+    strict: bool,
     /// Output format: table, json or jsonl
     #[arg(short, long, value_enum, default_value_t = Format::Table, hide_possible_values = true,
           value_name = "FORMAT")]
@@ -81,6 +84,7 @@ fn check(args: &Check) -> Result<Exit, Failure> {
     for fault in set.faults() {
         add(pack_of(&set, fault.file()), "fault", fault.to_string());
     }
+    let notes: usize = read.iter().map(|pack| pack.notes().len()).sum();
     for pack in &read {
         pack.notes().iter().for_each(|note| add(&pack.reference, "note", note.to_string()));
     }
@@ -90,8 +94,10 @@ fn check(args: &Check) -> Result<Exit, Failure> {
     }
     let faults = set.faults().count();
     let actions: usize = read.iter().map(|pack| pack.actions().len()).sum();
-    say(&format!("packs: {}, actions: {actions}, faults: {faults}\n", read.len()));
-    Ok(if faults == 0 { Exit::Ok } else { Exit::Failed })
+    let packs = read.len();
+    say(&format!("packs: {packs}, actions: {actions}, faults: {faults}, notes: {notes}\n"));
+    let is_refused = faults > 0 || (args.strict && notes > 0);
+    Ok(if is_refused { Exit::Failed } else { Exit::Ok })
 }
 
 /// The pack that a file belongs to, as far as packs could be read.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use outlast_core::labels::check_wanted;
 use outlast_core::selector::{Placement, Selector};
+use outlast_wire::ojs::names;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -39,6 +40,14 @@ pub(crate) struct Reading<'a> {
 pub(crate) struct PackFile<'a> {
     pub(crate) reference: &'a str,
     pub(crate) enabled: bool,
+    pub(crate) own: OwnInterpreters<'a>,
+}
+
+/// The programs that a pack names to run its scripts.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnInterpreters<'a> {
+    pub(crate) python: Option<&'a str>,
+    pub(crate) node: Option<&'a str>,
 }
 
 /// What was read from an action file.
@@ -66,6 +75,8 @@ struct Definition {
     timeout_seconds: At<Value>,
     tags: Option<Vec<String>>,
     retry: At<Value>,
+    queue: At<String>,
+    priority: At<Value>,
     interruptible: Option<bool>,
     overlap: At<String>,
     required_labels: At<Value>,
@@ -74,6 +85,8 @@ struct Definition {
     keys: At<Value>,
     env: At<Value>,
     secrets: At<Value>,
+    python: At<String>,
+    node: At<String>,
 }
 
 /// Kinds of action that packs may contain and that are not run here.
@@ -107,8 +120,19 @@ impl Reading<'_> {
             let message = "key `timeout_seconds` has no effect beside `timeout`";
             notes.push(Note::new(self.document.file(), message));
         }
+        let named = [
+            (Runner::Python, definition.python.is_some()),
+            (Runner::Node, definition.node.is_some()),
+        ];
         let action = self.build(reference, definition)?;
         let file = self.document.file();
+        for (runner, _) in named.into_iter().filter(|(runner, is)| *is && *runner != action.runner)
+        {
+            let message =
+                format!("key `{runner}` has no effect: this is a {} action", action.runner);
+            notes.push(Note::new(file, message));
+        }
+        notes.extend(passed_over(&action).map(|message| Note::new(file, message)));
         let of_parameters = action.parameters.notes().iter();
         notes.extend(of_parameters.map(|note| Note::new(file, format!("parameters: {note}"))));
         notes.extend(unfit_defaults(file, &action));
@@ -121,14 +145,17 @@ impl Reading<'_> {
             let remedy = "name the script, relative to actions/, such as `entry_point: run.sh`";
             document.fault(None, "key `entry_point` is missing", remedy)
         })?;
+        let runner = self.runner(definition.runner_type.as_ref())?;
+        let own_interpreter = self.own_interpreter(runner, &definition)?;
         let parameters = self.parameters(definition.parameters)?;
         let keys = self.keys(definition.keys.as_ref(), &parameters)?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
         Ok(Action {
             pack: self.pack.reference.to_owned(),
+            own_interpreter,
             label: definition.label.unwrap_or_else(|| self.stem.to_owned()),
             description: definition.description.unwrap_or_default(),
-            runner: self.runner(definition.runner_type.as_ref())?,
+            runner,
             delivery: document.choose(
                 "parameter_delivery",
                 definition.parameter_delivery.as_ref(),
@@ -156,6 +183,8 @@ impl Reading<'_> {
             enabled: self.pack.enabled && definition.enabled.unwrap_or(true),
             tags: definition.tags.unwrap_or_default(),
             retry: definition.retry.as_ref().map(|retry| self.retry(retry)).transpose()?,
+            queue: definition.queue.as_ref().map(|queue| self.queue(queue)).transpose()?,
+            priority: definition.priority.as_ref().map(|it| self.priority(it)).transpose()?,
             interruptible: definition.interruptible.unwrap_or(true),
             overlap: document.choose(
                 "overlap",
@@ -246,6 +275,44 @@ impl Reading<'_> {
         })
     }
 
+    /// The program that the action, or else its pack, names for its runner.
+    fn own_interpreter(
+        &self,
+        runner: Runner,
+        definition: &Definition,
+    ) -> Result<Option<String>, PackError> {
+        let (own, of_pack) = match runner {
+            Runner::Shell => return Ok(None),
+            Runner::Python => (&definition.python, self.pack.own.python),
+            Runner::Node => (&definition.node, self.pack.own.node),
+        };
+        let Some(own) = own else { return Ok(of_pack.map(ToOwned::to_owned)) };
+        if own.value.is_empty() {
+            let remedy = format!("write a path such as `{runner}: .venv/bin/{runner}`");
+            return Err(self.document.fault(line(own), format!("{runner} is empty"), remedy));
+        }
+        Ok(Some(own.value.clone()))
+    }
+
+    fn queue(&self, given: &Spanned<String>) -> Result<String, PackError> {
+        match names::queue(&given.value) {
+            Ok(()) => Ok(given.value.clone()),
+            Err(fault) => {
+                Err(self.document.fault(line(given), fault.message, "such as `queue: reports`"))
+            }
+        }
+    }
+
+    fn priority(&self, given: &Spanned<Value>) -> Result<i8, PackError> {
+        let number = given.value.as_i64().and_then(|number| i8::try_from(number).ok());
+        number.filter(|number| (-100..=100).contains(number)).ok_or_else(|| {
+            let problem =
+                format!("priority `{}` is not a whole number from -100 to 100", given.value);
+            let remedy = "-100 goes last, 100 goes first";
+            self.document.fault(line(given), problem, remedy)
+        })
+    }
+
     fn environment(&self, given: Given<'_>) -> Result<BTreeMap<String, String>, PackError> {
         let Some(given) = given else { return Ok(BTreeMap::new()) };
         environment::environment(&given.value).map_err(|problem| {
@@ -308,6 +375,31 @@ fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
             .collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
     }
+}
+
+/// What looks as if it chose the interpreter of a script, and does not.
+fn passed_over(action: &Action) -> impl Iterator<Item = String> {
+    let (runner, program) = (action.runner, action.interpreter());
+    let chooses = runner != Runner::Shell && action.own_interpreter.is_none();
+    let remedy = format!("`{runner}: PATH` names another one");
+    let shebang = action.entry.shebang().filter(|command| !is_usual(runner, command));
+    let shebang = shebang.map(|command| {
+        format!("the script's first line `#!{command}` has no effect: {program} of the worker runs it; {remedy}")
+    });
+    let path = action.environment.contains_key("PATH").then(|| {
+        format!("PATH in `env` is for the script: {program} of the worker runs it; {remedy}")
+    });
+    shebang.into_iter().chain(path).filter(move |_| chooses)
+}
+
+/// Whether a script's first line asks for the program that it gets anyway.
+fn is_usual(runner: Runner, command: &str) -> bool {
+    let words = command.split_whitespace().filter(|word| *word != "-S");
+    let mut words = words.map(|word| word.rsplit('/').next().unwrap_or(word));
+    let is_system =
+        ["/usr/bin/", "/bin/", "/usr/local/bin/"].iter().any(|at| command.starts_with(at));
+    let program = words.find(|word| *word != "env");
+    is_system && program.and_then(Runner::from_name) == Some(runner)
 }
 
 /// Reports defaults that their own schema refuses: every call without them would fail.

@@ -42,6 +42,7 @@ pub struct Program {
 pub(crate) struct Entry {
     place: ScriptSource,
     shell: &'static str,
+    shebang: Option<String>,
 }
 
 #[derive(Debug)]
@@ -76,7 +77,7 @@ impl Entry {
                 Found::Outside => return Err(escapes()),
                 Found::Embedded(file) => {
                     let place = ScriptSource::Embedded { pack: pack.to_owned(), file };
-                    return Ok(Self { shell: shell(file.contents()), place });
+                    return Ok(Self::new(place, file.contents()));
                 }
                 Found::Path(script) => {
                     let first = first_line(&script).map_err(|error| {
@@ -101,7 +102,16 @@ impl Entry {
             Source::Folder { real, .. } => real.clone(),
             Source::Embedded(_) => PathBuf::new(),
         };
-        Self { shell: shell(first), place: ScriptSource::Folder { root, script } }
+        Self::new(ScriptSource::Folder { root, script }, first)
+    }
+
+    fn new(place: ScriptSource, script: &[u8]) -> Self {
+        Self { place, shell: shell(script), shebang: shebang(script) }
+    }
+
+    /// What the script's first line asks for, after `#!`.
+    pub(crate) fn shebang(&self) -> Option<&str> {
+        self.shebang.as_deref()
     }
 
     pub(crate) fn point(&self) -> EntryPoint {
@@ -131,11 +141,15 @@ impl Entry {
     }
 }
 
-/// The shell that a script's first line asks for.
-fn shell(script: &[u8]) -> &'static str {
+fn shebang(script: &[u8]) -> Option<String> {
     let first = script.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let first = String::from_utf8_lossy(first);
-    let Some(command) = first.strip_prefix("#!") else { return "bash" };
+    first.strip_prefix("#!").map(|command| command.trim().to_owned())
+}
+
+/// The shell that a script's first line asks for.
+fn shell(script: &[u8]) -> &'static str {
+    let Some(command) = shebang(script) else { return "bash" };
     let mut words = command.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
     let program = words.find(|word| *word != "env" && !word.starts_with('-'));
     if matches!(program, Some("sh" | "dash" | "ash")) { "sh" } else { "bash" }

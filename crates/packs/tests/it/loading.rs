@@ -1,6 +1,7 @@
 //! Finding packs in folders and reading what they say.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::time::Duration;
 
 use outlast_packs::{
@@ -160,6 +161,50 @@ fn shell_is_the_one_that_the_script_asks_for() {
     ] {
         let demo = Demo::new().action("", first);
         assert_eq!(demo.load().unwrap().get("demo.it").unwrap().interpreter(), shell, "{first}");
+    }
+}
+
+#[test]
+fn interpreter_is_the_actions_or_else_the_packs_seen_from_its_folder() {
+    let demo = Demo::new()
+        .file("demo/pack.yaml", "ref: demo\npython: .venv/bin/python\nnode: /opt/node/bin/node\n")
+        .file("demo/actions/s.py", "")
+        .file("demo/actions/a.yaml", "runner_type: python\nentry_point: s.py\n")
+        .file("demo/actions/b.yaml", "runner_type: python\nentry_point: s.py\npython: /py/3\n")
+        .file("demo/actions/c.yaml", "runner_type: node\nentry_point: s.py\n")
+        .file("demo/actions/d.yaml", "runner_type: shell\nentry_point: s.py\n");
+    let (set, folder) = (demo.load().unwrap(), demo.path().canonicalize().unwrap());
+    let own = |name: &str| set.get(name).unwrap().own_interpreter(Path::new("/built-in"));
+    assert_eq!(own("demo.a"), Some(folder.join("demo/.venv/bin/python")));
+    assert_eq!(own("demo.b").as_deref(), Some(Path::new("/py/3")));
+    assert_eq!(own("demo.c").as_deref(), Some(Path::new("/opt/node/bin/node")));
+    assert_eq!(own("demo.d"), None);
+    assert_eq!(demo.notes(), Vec::<String>::new());
+}
+
+/// Such a script once ran with another Python than its author meant, without a word.
+#[test]
+fn what_does_not_choose_the_interpreter_is_noted() {
+    let noted = |first: &str, more: &str| {
+        let definition = format!("runner_type: python\nentry_point: s.py\n{more}");
+        let demo =
+            Demo::new().file("demo/actions/s.py", first).file("demo/actions/a.yaml", &definition);
+        demo.notes()
+    };
+    for usual in ["#!/usr/bin/env python3\n", "#!/usr/bin/python3 -u\n", "import sys\n"] {
+        assert_eq!(noted(usual, ""), Vec::<String>::new(), "{usual}");
+    }
+    for (first, more, named) in [
+        ("#!/opt/py/bin/python3\n", "", "#!/opt/py/bin/python3"),
+        ("#!.venv/bin/python\n", "", "#!.venv/bin/python"),
+        ("#!/usr/bin/env -S uv run\n", "", "uv run"),
+        ("", "env: {PATH: /opt/py/bin}\n", "PATH in `env`"),
+        ("", "node: /opt/node\n", "key `node` has no effect"),
+    ] {
+        let notes = noted(first, more);
+        assert!(notes.len() == 1 && notes[0].contains(named), "{first}{more}: {notes:?}");
+        let own = format!("{more}python: .venv/bin/python\n");
+        assert_eq!(noted(first, &own).len(), usize::from(named.contains("key")), "{first}");
     }
 }
 

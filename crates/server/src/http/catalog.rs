@@ -1,5 +1,9 @@
 //! Actions and packs: what executions may name.
 
+use std::time::Duration;
+
+use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
+use outlast_core::time::Span;
 use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack, PackError};
 use outlast_wire::json::Object;
 
@@ -9,7 +13,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::intake::IntakeError;
+use crate::intake::{IntakeError, action as intake};
 
 pub(super) fn routes() -> Routes {
     Routes::new()
@@ -111,6 +115,7 @@ fn action(object: &mut Object<'_>, action: &Action) {
     object.text("label", &action.label);
     object.text("description", &action.description);
     object.text("runner_type", action.runner.as_str());
+    object.text_or_null("interpreter", action.own_interpreter.as_deref());
     object.flag("enabled", action.enabled);
     object.raw("parameters", &action.schema().to_string());
     object.text("parameter_delivery", action.delivery.as_str());
@@ -126,6 +131,9 @@ fn action(object: &mut Object<'_>, action: &Action) {
         Some(timeout) => object.number("timeout", timeout.as_secs_f64()),
         None => object.raw("timeout", "null"),
     }
+    object.text("queue", intake::queue(Some(action)));
+    object.number("priority", intake::priority(Some(action)));
+    object.object("retry", |object| retry(object, &intake::retry_policy(action)));
     object.flag("interruptible", action.interruptible);
     let overlap = match action.overlap {
         Overlap::Allowed => "allowed",
@@ -147,6 +155,32 @@ fn action(object: &mut Object<'_>, action: &Action) {
     object.texts("tags", action.tags.iter().map(String::as_str));
     // Names only: what they hold is the worker's.
     object.texts("secrets", action.secrets.keys().map(String::as_str));
+}
+
+/// The policy of jobs that have none of their own, in the words of requests.
+fn retry(object: &mut Object<'_>, policy: &RetryPolicy) {
+    object.number("max_attempts", policy.max_attempts);
+    object.number("initial_interval", seconds(policy.initial_interval));
+    object.number("max_interval", seconds(policy.max_interval));
+    object.number("backoff_coefficient", f64::from(policy.coefficient_millis) / 1000.0);
+    let strategy = match policy.backoff {
+        Backoff::Constant => "constant",
+        Backoff::Linear => "linear",
+        Backoff::Exponential => "exponential",
+        Backoff::Polynomial => "polynomial",
+    };
+    object.text("backoff_strategy", strategy);
+    object.flag("jitter", policy.jitter);
+    object.texts("non_retryable_errors", policy.non_retryable.iter().map(String::as_str));
+    let then = match policy.on_exhaustion {
+        OnExhaustion::Discard => "discard",
+        OnExhaustion::DeadLetter => "dead_letter",
+    };
+    object.text("on_exhaustion", then);
+}
+
+fn seconds(span: Span) -> f64 {
+    Duration::from_millis(span.as_millis()).as_secs_f64()
 }
 
 fn pack(object: &mut Object<'_>, pack: &Pack) {

@@ -83,6 +83,16 @@ pub(super) fn route(action: &Action, wanted: BTreeMap<String, String>, overlap: 
     Route::Action { runtime: action.runner.as_str().to_owned(), labels, proof }
 }
 
+/// Returns the queue of jobs that name none.
+pub(crate) fn queue(action: Option<&Action>) -> &str {
+    action.and_then(|action| action.queue.as_deref()).unwrap_or("default")
+}
+
+/// Returns the priority of jobs that have none of their own.
+pub(crate) fn priority(action: Option<&Action>) -> i8 {
+    action.and_then(|action| action.priority).unwrap_or(0)
+}
+
 pub(super) fn timeout(action: &Action) -> Option<Span> {
     action.timeout.map(span)
 }
@@ -95,7 +105,7 @@ pub(super) const fn overlap(action: &Action) -> Overlap {
 }
 
 /// Returns the retry policy of jobs that have none of their own.
-pub(super) fn retry_policy(action: &Action) -> RetryPolicy {
+pub(crate) fn retry_policy(action: &Action) -> RetryPolicy {
     let standard = RetryPolicy::standard();
     let Some(spec) = &action.retry else { return standard };
     let RetrySpec { max_attempts, initial_interval, max_interval, jitter, .. } = spec;

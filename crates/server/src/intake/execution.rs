@@ -36,7 +36,7 @@ pub(crate) fn plan(
     };
     let overlap = request.overlap.unwrap_or_else(|| action::overlap(found));
     let class = ClassKey {
-        queue: request.queue,
+        queue: request.queue.unwrap_or_else(|| action::queue(Some(found)).to_owned()),
         route: action::route(found, request.labels, overlap),
         job_type: request.action_ref,
         tenant: None,
@@ -49,7 +49,7 @@ pub(crate) fn plan(
     let job = NewJob {
         id: JobId(Uuid::now_v7()),
         keys,
-        priority: request.priority,
+        priority: request.priority.unwrap_or_else(|| action::priority(Some(found))),
         payload: Payload {
             args: Value::Array(vec![parameters]).to_string(),
             meta: String::new(),

@@ -26,6 +26,8 @@ use crate::settings::Settings;
 pub(crate) struct Planned<'a> {
     envelope: Envelope<'a>,
     id: JobId,
+    queue: String,
+    priority: i8,
     meta: Cow<'a, str>,
     args: Cow<'a, str>,
     max_attempts: u32,
@@ -106,11 +108,13 @@ fn planned<'a>(
         envelope.placement = action.placement.clone().and(envelope.placement);
     }
     let placement = envelope.placement.clone();
+    let queue = envelope.queue.as_deref().unwrap_or_else(|| action::queue(action)).to_owned();
+    let priority = envelope.priority.unwrap_or_else(|| action::priority(action));
     let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
     let job = NewJob {
         id,
         class: ClassKey {
-            queue: envelope.queue.clone().into_owned(),
+            queue: queue.clone(),
             job_type: envelope.job_type.clone().into_owned(),
             route: action.map_or(Route::Plain, |action| {
                 action::route(action, BTreeMap::new(), rules.overlap)
@@ -121,7 +125,7 @@ fn planned<'a>(
             placement,
         },
         keys: envelope.keys.clone(),
-        priority: envelope.priority,
+        priority,
         payload: Payload {
             args: stored,
             meta: meta.clone().into_owned(),
@@ -137,7 +141,10 @@ fn planned<'a>(
         unique: None,
     };
     let max_attempts = job.rules.retry.max_attempts;
-    (job, Planned { envelope, id, meta, args: shown, max_attempts, scheduled, expires })
+    let args = shown;
+    let planned =
+        Planned { envelope, id, queue, priority, meta, args, max_attempts, scheduled, expires };
+    (job, planned)
 }
 
 impl Planned<'_> {
@@ -147,14 +154,14 @@ impl Planned<'_> {
         JobView {
             id: self.id,
             job_type: &self.envelope.job_type,
-            queue: &self.envelope.queue,
+            queue: &self.queue,
             state: stored.state,
             args: &self.args,
             meta: &self.meta,
             extra: &self.envelope.extra,
             keys: &self.envelope.keys,
             placement: &self.envelope.placement,
-            priority: self.envelope.priority,
+            priority: self.priority,
             attempt: 0,
             max_attempts: self.max_attempts,
             created: stored.at,

@@ -1,5 +1,9 @@
 //! The executions API.
 
+use std::sync::Arc;
+
+use outlast_packs::PackSet;
+use outlast_server::Settings;
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -98,6 +102,49 @@ async fn options_of_an_execution_take_effect() {
     assert_eq!((&data["timeout"], &data["scheduled_timeout"]), (&json!(1.5), &json!(60)));
     assert_eq!((&data["max_attempts"], &data["overlap"]), (&json!(7), &json!("forbidden")));
     assert_eq!((&data["labels"]["zone"], &data["state"]), (&json!("a"), &json!("scheduled")));
+}
+
+/// Every producer once had to know the queue: a job without `queue` was in `default`.
+#[tokio::test]
+async fn queue_and_priority_are_the_actions_unless_the_job_has_its_own_at_every_door() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join("demo").join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("folders");
+        std::fs::write(path, text).expect("a file");
+    };
+    file("pack.yaml", "ref: demo\n");
+    file(
+        "actions/report.yaml",
+        "runner_type: shell\nentry_point: report.sh\nqueue: reports\npriority: -7\n",
+    );
+    file("actions/report.sh", "true\n");
+    let packs = PackSet::load(&[folder.path().to_owned()]).expect("sound packs");
+    let api = Api::with(|settings| *settings = Settings::with_packs(Arc::new(packs)));
+    let shown = api.get("/api/v1/actions/demo.report").await.expect(200);
+    assert_eq!(
+        (&shown["data"]["queue"], &shown["data"]["priority"]),
+        (&json!("reports"), &json!(-7))
+    );
+    let own = json!({"queue": "urgent", "priority": 9});
+    for (options, queue, priority) in [(json!({}), "reports", -7), (own, "urgent", 9)] {
+        let mut body = options.clone();
+        body["action_ref"] = json!("demo.report");
+        let id = create(&api, body).await;
+        let job = json!({"type": "demo.report", "args": [{}], "options": options});
+        let ojs = api.post("/ojs/v1/jobs", job.clone()).await.expect(201);
+        assert_eq!(
+            (&ojs["job"]["queue"], &ojs["job"]["priority"]),
+            (&json!(queue), &json!(priority))
+        );
+        let batch = api.post("/ojs/v1/jobs/batch", json!({"jobs": [job]})).await.expect(201);
+        assert_eq!(batch["jobs"][0]["queue"], queue);
+        for id in [&json!(id), &ojs["job"]["id"], &batch["jobs"][0]["id"]] {
+            let id = id.as_str().expect("an id");
+            let stored = api.job(id).await;
+            assert_eq!((&stored["queue"], &stored["priority"]), (&json!(queue), &json!(priority)));
+        }
+    }
 }
 
 #[tokio::test]

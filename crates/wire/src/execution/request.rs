@@ -45,10 +45,10 @@ pub struct Request {
     pub action_ref: String,
     /// Its parameters, not checked against the action; `null` when none are given.
     pub parameters: Value,
-    /// Queue.
-    pub queue: String,
-    /// -100 to 100.
-    pub priority: i8,
+    /// Queue, if it names one.
+    pub queue: Option<String>,
+    /// -100 to 100, if it says so.
+    pub priority: Option<i8>,
     /// Longest an attempt may run.
     pub timeout: Option<Span>,
     /// How long it is kept while no live worker can run it.
@@ -90,16 +90,16 @@ impl Request {
         {
             json::keeps_numbers("parameters", parameters.get())?;
         }
-        let queue = text(&fields, "queue")?.unwrap_or("default");
-        names::queue(queue)?;
+        let queue = text(&fields, "queue")?;
+        queue.map(names::queue).transpose()?;
         let action_ref = text(&fields, "action_ref")?;
         Ok(Self {
             action_ref: action_ref
                 .ok_or_else(|| Fault::field("action_ref", "is missing"))?
                 .to_owned(),
             parameters: fields.get("parameters").cloned().unwrap_or_default(),
-            queue: queue.to_owned(),
-            priority: given(&fields, "priority").map_or(Ok(0), priority)?,
+            queue: queue.map(ToOwned::to_owned),
+            priority: given(&fields, "priority").map(priority).transpose()?,
             timeout: given(&fields, "timeout").map(|value| span("timeout", value)).transpose()?,
             scheduled_timeout: given(&fields, "scheduled_timeout").map(scheduled).transpose()?,
             retry: given(&fields, "retry").cloned(),

@@ -43,10 +43,10 @@ pub struct Envelope<'a> {
     pub args: &'a str,
     /// The `meta` object as sent; empty when there is none.
     pub meta: &'a str,
-    /// Queue.
-    pub queue: Cow<'a, str>,
-    /// -100 to 100.
-    pub priority: i8,
+    /// Queue, if it names one.
+    pub queue: Option<Cow<'a, str>>,
+    /// -100 to 100, if it says so.
+    pub priority: Option<i8>,
     /// Longest an attempt may run.
     pub timeout: Option<Span>,
     /// Visibility of an attempt.

@@ -20,7 +20,7 @@ fn check_names(body: &str, field: &str) {
 #[test]
 fn a_minimal_job_gets_the_defaults() {
     let job = one(br#"{"type":"email.send","args":["a"]}"#).expect("a job");
-    assert_eq!((&*job.job_type, &*job.queue, job.priority), ("email.send", "default", 0));
+    assert_eq!((&*job.job_type, job.queue, job.priority), ("email.send", None, None));
     assert_eq!((job.args, job.meta, &*job.extra), (r#"["a"]"#, "", ""));
     assert!(job.id.is_none() && job.retry.is_none() && job.first.is_none());
 }
@@ -38,7 +38,7 @@ fn options_take_effect_and_are_kept() {
         br#"{"type":"a","args":[],"x":1,"options":{"queue":"q","priority":-5,"timeout_ms":10,
         "visibility_timeout_ms":20,"scheduled_at":"+PT2S","expires_at":"1970-01-01T00:00:09Z"}}"#;
     let job = one(body).expect("a job");
-    assert_eq!((&*job.queue, job.priority), ("q", -5));
+    assert_eq!((job.queue.as_deref(), job.priority), (Some("q"), Some(-5)));
     assert_eq!((job.timeout, job.visibility), (Some(Span(10)), Some(Span(20))));
     assert_eq!(job.first, Some(FirstWanted::At(When::In(Span(2000)))));
     assert_eq!(job.expires, Some(When::At(Timestamp(9000))));
@@ -50,7 +50,7 @@ fn options_take_effect_and_are_kept() {
 fn options_at_the_root_count_where_options_say_nothing() {
     let body = br#"{"type":"a","args":[],"queue":"root","priority":7,"options":{"queue":"q"}}"#;
     let job = one(body).expect("a job");
-    assert_eq!((&*job.queue, job.priority), ("q", 7));
+    assert_eq!((job.queue.as_deref(), job.priority), (Some("q"), Some(7)));
 }
 
 #[test]

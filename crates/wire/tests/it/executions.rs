@@ -16,7 +16,7 @@ fn check_names(body: &str, field: &str) {
 #[test]
 fn an_action_alone_is_enough() {
     let request = Request::read(br#"{"action_ref":"core.noop"}"#).expect("a request");
-    assert_eq!((&*request.action_ref, &*request.queue), ("core.noop", "default"));
+    assert_eq!((&*request.action_ref, request.queue), ("core.noop", None));
     assert!(request.parameters.is_null() && request.labels.is_empty());
 }
 
@@ -26,7 +26,7 @@ fn every_field_takes_effect() {
         "scheduled_timeout":"never","retry":5,"labels":{"zone":"a","n":1},"overlap":"forbidden",
         "delay":"5m"}"#;
     let request = Request::read(body).expect("a request");
-    assert_eq!((&*request.queue, request.priority), ("q", 3));
+    assert_eq!((request.queue.as_deref(), request.priority), (Some("q"), Some(3)));
     assert_eq!(request.timeout, Some(Span(1500)));
     assert_eq!(request.scheduled_timeout, Some(ScheduledTimeout::Never));
     assert_eq!(request.policy(RetryPolicy::standard()).expect("a policy").max_attempts, 5);

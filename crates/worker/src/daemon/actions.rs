@@ -9,7 +9,7 @@ use outlast_packs::{Action, Overlap, PackSet, Runner};
 use tokio::sync::Mutex;
 
 use crate::containment::Containment;
-use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime};
+use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime, is_program};
 use crate::secrets::Secrets;
 
 /// What decides which actions can run here.
@@ -106,12 +106,17 @@ impl ActionHost {
     /// again when they are needed.
     pub(super) fn find_program(&self, action: &Action) -> Result<(), String> {
         let program = action.program(&self.packs_folder);
-        if program.script.starts_with(&self.packs_folder) {
-            return Ok(());
-        }
         let missing = |what: &str, path: &Path| {
             Err(format!("{what} {} of action {} is missing", path.display(), action.reference))
         };
+        if let Some(own) = action.own_interpreter(&self.packs_folder)
+            && !is_program(&own)
+        {
+            return missing("interpreter", &own);
+        }
+        if program.script.starts_with(&self.packs_folder) {
+            return Ok(());
+        }
         if !program.folder.is_dir() {
             missing("folder", &program.folder)
         } else if !program.script.is_file() {
@@ -177,6 +182,11 @@ impl Actions {
             }
             if let Err(error) = secrets.resolve(action) {
                 tracing::warn!(action = action.reference, "action not offered: {error}");
+                lacking.extend(packs.shared(&action.reference));
+                continue;
+            }
+            if let Err(missing) = host.find_program(action) {
+                tracing::warn!(action = action.reference, "action not offered: {missing}");
                 lacking.extend(packs.shared(&action.reference));
                 continue;
             }
@@ -269,14 +279,20 @@ impl Actions {
         offered.map(|found| (found.runtime.name(), found.version.clone())).collect()
     }
 
-    /// Says how to run an action's script, looking programs up in `path`.
+    /// Says how to run an action's script, looking programs up in `path`. Built-in packs are in
+    /// `built_in`.
     pub(super) fn command_line(
         &self,
         action: &Action,
-        script: &Path,
+        built_in: &Path,
         path: &str,
     ) -> Result<CommandLine, MissingInterpreter> {
-        let mut line = self.interpreters.command_line(runtime_of(action.runner), script)?;
+        let script = action.program(built_in).script;
+        let mut line = self.interpreters.command_line(runtime_of(action.runner), &script)?;
+        if let Some(own) = action.own_interpreter(built_in) {
+            line.program = own;
+            return Ok(line);
+        }
         // A shell script that asks for no particular shell is written for bash, where there
         // is one.
         if action.interpreter() == "bash"

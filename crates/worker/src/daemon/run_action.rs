@@ -162,7 +162,7 @@ impl ActionRunner {
             .map_err(|missing| self.not_offered(action, &missing))?;
         self.find_interpreter(&actions, action)?;
         let line = actions
-            .command_line(action, &program.script, self.host.path())
+            .command_line(action, &self.packs_folder, self.host.path())
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
         let spec = AttemptSpec {
             args: line.args,

@@ -249,6 +249,35 @@ secrets: {API_KEY: {as: env}, CERT: {as: file, from: tls.crt}}
 parameters: {pin: {type: string, secret: true}}
 ";
 
+/// It names a wrapper that says so; a virtual environment is reached in the same way.
+#[test]
+fn an_action_runs_with_the_interpreter_of_its_pack_once_it_is_there() {
+    let site = Site::new();
+    let pack = "ref: site\npython: .venv/bin/python\n";
+    put(site.folder.path(), "packs/site/pack.yaml", pack);
+    let action = "runner_type: python\nentry_point: own.py\nqueue: own\npriority: 7\n";
+    put(site.folder.path(), "packs/site/actions/own.yaml", action);
+    let script = "import os\nprint(os.environ['RUN_BY'])\n";
+    put(site.folder.path(), "packs/site/actions/own.py", script);
+    let server = site.scene.api();
+    let packs = Site::packs(&site.folder);
+    let options = WorkerOptions::named("site").flag("--packs", &packs).flag("--queues", "own");
+    let _worker = site.scene.worker_with(&options);
+    site.scene.server().process().signal(Signal::HUP);
+    let id = site.accepted("site.own", &json!({}));
+    let waiting = server.get(&format!("/api/v1/executions/{id}?wait=1")).expect(200);
+    assert_eq!(waiting["data"]["status"], "requested", "{waiting}");
+    assert_eq!(
+        (&waiting["data"]["queue"], &waiting["data"]["priority"]),
+        (&json!("own"), &json!(7))
+    );
+    let own = "#!/bin/sh\nRUN_BY=own exec python3 \"$@\"\n";
+    let path = put(site.folder.path(), "packs/site/.venv/bin/python", own);
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let done = site.scene.await_status(&id, "completed", within(LEASE));
+    assert_eq!(done["result"]["stdout"], "own", "{done}");
+}
+
 #[test]
 fn an_action_gets_its_secrets_and_nobody_sees_them() {
     let site = Site::new();

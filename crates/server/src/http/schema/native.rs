@@ -140,12 +140,16 @@ pub(super) fn action() -> Value {
         ("label", text()),
         ("description", text()),
         ("runner_type", one_of(&["shell", "python", "node"])),
+        ("interpreter", or_null(text())),
         ("enabled", flag()),
         ("parameters", open(&[])),
         ("parameter_delivery", one_of(&["stdin", "file", "env"])),
         ("parameter_format", one_of(&["json", "yaml", "dotenv"])),
         ("output_format", one_of(&["text", "json", "yaml", "jsonl"])),
         ("timeout", or_null(number())),
+        ("queue", text()),
+        ("priority", int()),
+        ("retry", retry_policy()),
         ("interruptible", flag()),
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("required_labels", texts()),
@@ -154,6 +158,19 @@ pub(super) fn action() -> Value {
         ("keys", texts()),
         ("tags", list(text())),
         ("secrets", list(text())),
+    ])
+}
+
+fn retry_policy() -> Value {
+    object(&[
+        ("max_attempts", int()),
+        ("initial_interval", number()),
+        ("max_interval", number()),
+        ("backoff_coefficient", number()),
+        ("backoff_strategy", one_of(&["constant", "linear", "exponential", "polynomial"])),
+        ("jitter", flag()),
+        ("non_retryable_errors", list(text())),
+        ("on_exhaustion", one_of(&["discard", "dead_letter"])),
     ])
 }
 

@@ -133,8 +133,8 @@ impl<'a> Received<'a> {
             job_type,
             args,
             meta,
-            queue: wanted.queue.map_or(Ok(Cow::Borrowed("default")), queue)?,
-            priority: wanted.priority.map_or(Ok(0), priority)?,
+            queue: wanted.queue.map(queue).transpose()?,
+            priority: wanted.priority.map(priority).transpose()?,
             timeout: either("timeout", wanted.timeout_ms, wanted.timeout)?,
             visibility: either(
                 "visibility_timeout",

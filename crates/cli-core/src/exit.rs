@@ -6,6 +6,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 /// Exit codes of every command; of several the highest is the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exit {
@@ -52,11 +54,22 @@ pub struct Failure {
     pub message: String,
     /// What would help.
     pub hint: Option<String>,
+    /// What the server said for programs, if it refused.
+    pub refusal: Option<Box<Refusal>>,
+}
+
+/// What a server says for programs when it refuses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its code, if it gave one: a proxy gives none.
+    pub code: Option<String>,
+    /// More about it; null if there is nothing.
+    pub details: Value,
 }
 
 impl Failure {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), hint: None }
+        Self { exit, message: message.into(), hint: None, refusal: None }
     }
 
     pub fn usage(message: impl Into<String>) -> Self {
@@ -78,6 +91,21 @@ impl Failure {
             }
         }
         self
+    }
+
+    /// Whether the parameters of an action were refused.
+    #[must_use]
+    pub fn is_of_parameters(&self) -> bool {
+        let Some(refusal) = &self.refusal else { return false };
+        let is_of_rules = refusal.code.as_deref() == Some("validation_error");
+        is_of_rules && refusal.details.get("violations").is_some()
+    }
+
+    /// Whether an action was asked for that is not there.
+    #[must_use]
+    pub fn is_of_unknown_action(&self) -> bool {
+        let Some(refusal) = &self.refusal else { return false };
+        refusal.details.get("resource").and_then(Value::as_str) == Some("action")
     }
 
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

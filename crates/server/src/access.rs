@@ -213,6 +213,14 @@ pub enum Denied {
     /// The token is missing or unknown.
     #[error("{0}")]
     Unauthenticated(String),
+    /// Neither a token nor a certificate came with the request.
+    #[error("{message}")]
+    NoCredentials {
+        /// What the server requires.
+        message: String,
+        /// What would do: `token`, `certificate`.
+        accepts: &'static [&'static str],
+    },
     /// The token's role does not allow it.
     #[error("{0}")]
     Forbidden(String),
@@ -294,12 +302,16 @@ impl Known {
             }
             (_, Some(names)) => self.certificate(names).cloned().map(Principal::Certificate),
             _ => {
-                let wanted = match (self.tokens.is_empty(), self.certificates.is_empty()) {
-                    (_, true) => "a bearer token",
-                    (true, false) => "a client certificate",
-                    (false, false) => "a bearer token or a client certificate",
-                };
-                Err(Denied::Unauthenticated(format!("this server requires {wanted}")))
+                let (wanted, accepts): (_, &[_]) =
+                    match (self.tokens.is_empty(), self.certificates.is_empty()) {
+                        (_, true) => ("a bearer token", &["token"]),
+                        (true, false) => ("a client certificate", &["certificate"]),
+                        (false, false) => {
+                            ("a bearer token or a client certificate", &["token", "certificate"])
+                        }
+                    };
+                let message = format!("this server requires {wanted}");
+                Err(Denied::NoCredentials { message, accepts })
             }
         }
     }
@@ -395,7 +407,11 @@ mod tests {
             Some(long.as_str()),
         ] {
             let refused = check(header, Scope::Read);
-            assert!(matches!(refused, Err(Denied::Unauthenticated(_))), "{header:?}");
+            let is_unknown = match header {
+                None => matches!(refused, Err(Denied::NoCredentials { .. })),
+                Some(_) => matches!(refused, Err(Denied::Unauthenticated(_))),
+            };
+            assert!(is_unknown, "{header:?}");
         }
         assert_eq!(check(Some("bearer  secret-admin"), Scope::Administer), Ok(()));
     }

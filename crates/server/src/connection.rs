@@ -109,8 +109,7 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
         Some(tls) => {
             let mut first = [0];
             if stream.peek(&mut first).await? == 1 && first != [tls::HANDSHAKE] {
-                let words = "this port requires TLS: use https:// instead of http://";
-                stream.write_all(&wire::response("400 Bad Request", words)).await?;
+                stream.write_all(&wire::tls_required()).await?;
                 wire::end(&mut stream).await;
                 return Ok(None);
             }

@@ -77,7 +77,7 @@ pub(crate) use error::unexpected;
 pub use error::{ClaimError, OrderError, Unavailable};
 use input::Input;
 use shared_state::SharedState;
-use store_health::OwnRead;
+use store_health::{OwnRead, Trouble};
 use wait_reason::Eligible;
 use wait_reason::limits::GatesInForce;
 use wait_reason::shares;
@@ -213,7 +213,8 @@ impl Engine {
         match self.shared().store_health.trouble(boot_time()) {
             Some(trouble) => {
                 let reason = format!("the store takes no jobs at the moment: {trouble}");
-                Err(Unavailable::new(reason))
+                let disk_full = trouble == Trouble::Full;
+                Err(Unavailable { disk_full, ..Unavailable::new(reason) })
             }
             None => Ok(Some(precise())),
         }

@@ -75,7 +75,9 @@ impl SessionService {
                 }
                 Ok(())
             }
-            Err(Denied::Unauthenticated(message)) => Err(Status::unauthenticated(message)),
+            Err(Denied::Unauthenticated(message) | Denied::NoCredentials { message, .. }) => {
+                Err(Status::unauthenticated(message))
+            }
             Err(Denied::Forbidden(message)) => Err(Status::permission_denied(message)),
         }
     }

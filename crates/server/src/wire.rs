@@ -142,6 +142,16 @@ fn refusal(status: u16) -> Vec<u8> {
     }
 }
 
+/// Returns the response to a request without TLS at a port that has TLS.
+pub(crate) fn tls_required() -> Vec<u8> {
+    let message = "this port requires TLS: use https:// instead of http://";
+    let (details, hint) = (Some(r#"{"reason":"tls_required"}"#), "use an https:// address");
+    write(
+        "400 Bad Request",
+        ErrorBody { code: Code::InvalidRequest, message, details, request_id: "", hint },
+    )
+}
+
 /// Returns a response that is written past hyper; the connection ends with it.
 pub(crate) fn response(status: &str, message: &str) -> Vec<u8> {
     let code = match status.get(..3) {
@@ -149,10 +159,13 @@ pub(crate) fn response(status: &str, message: &str) -> Vec<u8> {
         Some("503") => Code::Unavailable,
         _ => Code::InvalidRequest,
     };
+    write(status, ErrorBody { code, message, details: None, request_id: "", hint: code.hint() })
+}
+
+fn write(status: &str, error: ErrorBody<'_>) -> Vec<u8> {
     let request_id = Uuid::now_v7().to_string();
-    let body =
-        ErrorBody { code, message, details: None, request_id: &request_id, hint: code.hint() }
-            .document();
+    let code = error.code;
+    let body = ErrorBody { request_id: &request_id, ..error }.document();
     let later = if code == Code::Unavailable { "retry-after: 1\r\n" } else { "" };
     let mut out = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-request-id: {request_id}\r\n\

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, Refusal};
 use crate::output::escape;
+
+const TOKEN_HINT: &str = "give a token with --token or OUTLAST_TOKEN";
 
 const CERTIFICATE_HINT: &str = "--client-cert and --client-key name a certificate and its key";
 
@@ -22,6 +24,11 @@ const DUPLICATE: &str = "duplicate";
 const UNIQUE_HINT: &str = "`outlast jobs show` shows the other job; --unique \
                            …,on_conflict=ignore takes it, on_conflict=replace cancels it";
 
+const KEY_HINT: &str = "repeat the first command unchanged, or choose another --idempotency-key";
+
+/// Details that are for programs: the message says the same.
+const FOR_PROGRAMS: &[&str] = &["resource", "reason", "accepts"];
+
 /// The failure of an answer that is no success.
 pub(super) fn of(status: u16, body: &str) -> Failure {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
@@ -35,12 +42,10 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
     if let Some(rest) = message.strip_prefix("execution ") {
         message = format!("job {rest}");
     }
-    let is_full = said("code").is_some_and(|code| code == QUEUE_FULL);
-    let is_unique = said("code").is_some_and(|code| code == DUPLICATE)
-        && error.pointer("/details/existing_job_id").is_some();
-    // These messages have all of it.
-    let more = error.get("details").filter(|_| !is_full && !is_unique).unwrap_or(&Value::Null);
-    for line in details(more) {
+    let said_for_programs =
+        Refusal { code: said("code"), details: error.get("details").cloned().unwrap_or_default() };
+    let answer = Answer { status, refusal: said_for_programs, hint: said("hint") };
+    for line in details(answer.shown_details()) {
         // A message that names its only detail need not be said twice.
         let is_named = line
             .strip_prefix("field: ")
@@ -50,29 +55,71 @@ pub(super) fn of(status: u16, body: &str) -> Failure {
             message.push_str(&line);
         }
     }
-    let hint = match status {
-        404 => not_found(&message).map(ToOwned::to_owned).or_else(|| said("hint")),
-        401 if message.contains("bearer token or a client certificate") => {
-            Some(format!("give a token with --token or OUTLAST_TOKEN; or {CERTIFICATE_HINT}"))
-        }
-        401 if message.contains("client certificate") => Some(CERTIFICATE_HINT.to_owned()),
-        409 if is_unique => Some(UNIQUE_HINT.to_owned()),
-        // The server's usual hint says no more than the message.
-        409 => said("hint").filter(|hint| !hint.starts_with("look it up")),
-        _ if message.contains("disk is full") => Some(FULL_HINT.to_owned()),
-        429 if is_full => Some(QUEUE_HINT.to_owned()),
-        // The server's hint names a header, which the command line does not show.
-        429 | 502..=504 => usual_hint(status).map(ToOwned::to_owned),
-        // The message says what would be right; the server's hint adds nothing to it.
-        400 | 422 if message.starts_with("field ") => None,
-        _ => said("hint").or_else(|| usual_hint(status).map(ToOwned::to_owned)),
-    };
+    let hint = answer.hint();
     // The server was reached, and has decided.
+    let is_full = answer.refusal.code.as_deref() == Some(QUEUE_FULL);
     let exit = if is_full { Exit::Failed } else { exit(status) };
-    let failure = Failure::new(exit, message);
-    match hint {
-        Some(hint) => failure.with_hint(hint),
-        None => failure,
+    let refusal = Some(Box::new(answer.refusal));
+    Failure { hint, refusal, ..Failure::new(exit, message) }
+}
+
+/// What a server says when it refuses, but for its message.
+struct Answer {
+    status: u16,
+    refusal: Refusal,
+    /// The server's own hint, for those who send requests themselves.
+    hint: Option<String>,
+}
+
+impl Answer {
+    fn detail(&self, name: &str) -> Option<&str> {
+        self.refusal.details.get(name).and_then(Value::as_str)
+    }
+
+    /// The details that the message leaves out.
+    fn shown_details(&self) -> &Value {
+        let code = self.refusal.code.as_deref();
+        let is_told = code == Some(QUEUE_FULL)
+            || (code == Some(DUPLICATE) && self.detail("existing_job_id").is_some());
+        if is_told { &Value::Null } else { &self.refusal.details }
+    }
+
+    /// What would help, in terms of commands: by the code and the details, never by the words.
+    fn hint(&self) -> Option<String> {
+        let own = match (self.refusal.code.as_deref(), self.detail("reason")) {
+            (Some("not_found"), _) => self.detail("resource").and_then(not_found),
+            (Some("unauthenticated"), _) => match self.refusal.details.get("accepts") {
+                Some(accepts) => return Some(credentials(accepts)),
+                None => None,
+            },
+            (Some("conflict"), Some("idempotency_key_reused")) => Some(KEY_HINT),
+            // The message says what would be allowed.
+            (Some("conflict"), _) => return None,
+            (Some(DUPLICATE), _) if self.detail("existing_job_id").is_some() => Some(UNIQUE_HINT),
+            (Some("unavailable"), Some("disk_full")) => Some(FULL_HINT),
+            (Some(QUEUE_FULL), _) => Some(QUEUE_HINT),
+            // The message says what would be right.
+            (Some("invalid_request" | "validation_error"), _) if self.detail("field").is_some() => {
+                return None;
+            }
+            // The server's hint names a header, which the command line does not show.
+            (Some("unavailable"), _) => usual_hint(self.status),
+            (Some(_), _) => None,
+            (None, _) => usual_hint(self.status),
+        };
+        let own = own.map(ToOwned::to_owned);
+        own.or_else(|| self.hint.clone()).or_else(|| usual_hint(self.status).map(ToOwned::to_owned))
+    }
+}
+
+/// How to be let in where a server takes these.
+fn credentials(accepts: &Value) -> String {
+    let takes =
+        |kind: &str| accepts.as_array().is_some_and(|all| all.iter().any(|one| one == kind));
+    match (takes("token"), takes("certificate")) {
+        (true, true) => format!("{TOKEN_HINT}; or {CERTIFICATE_HINT}"),
+        (false, true) => CERTIFICATE_HINT.to_owned(),
+        _ => TOKEN_HINT.to_owned(),
     }
 }
 
@@ -107,7 +154,7 @@ fn exit(status: u16) -> Exit {
 
 fn usual_hint(status: u16) -> Option<&'static str> {
     match status {
-        401 => Some("give a token with --token or OUTLAST_TOKEN"),
+        401 => Some(TOKEN_HINT),
         403 => Some("this needs a token of another role"),
         429 | 502..=504 => Some("try again in a moment"),
         _ => None,
@@ -115,8 +162,8 @@ fn usual_hint(status: u16) -> Option<&'static str> {
 }
 
 /// Where to look for what is not there; the server's hint names paths of its API.
-fn not_found(message: &str) -> Option<&'static str> {
-    match message.split_once(' ')?.0 {
+fn not_found(resource: &str) -> Option<&'static str> {
+    match resource {
         "job" => Some(
             "`outlast jobs list` shows ids, of which the first 4 digits or more are enough; ended \
              jobs are kept for a limited time",
@@ -126,6 +173,7 @@ fn not_found(message: &str) -> Option<&'static str> {
         "queue" => Some("`outlast queues list` shows all"),
         "worker" => Some("`outlast workers list` shows all"),
         "limit" => Some("`outlast limits list` shows all"),
+        "dead_letter" => Some("`outlast dead-letters list` shows all"),
         _ => None,
     }
 }
@@ -139,6 +187,7 @@ fn details(details: &Value) -> Vec<String> {
             Some(Value::Array(items)) => items.iter().map(detail).collect(),
             _ => map
                 .iter()
+                .filter(|(name, _)| !FOR_PROGRAMS.contains(&name.as_str()))
                 .map(|(name, value)| escape(&format!("{name}: {}", plain(value))))
                 .collect(),
         },
@@ -211,12 +260,13 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_no_reason_to_try_again_in_a_moment() {
-        let body = |message: &str| {
-            format!(r#"{{"error":{{"message":"{message}","hint":"after `Retry-After`"}}}}"#)
+        let body = |details: &str| {
+            format!(r#"{{"error":{{"code":"unavailable","message":"m","hint":"h"{details}}}}}"#)
         };
-        let full = of(503, &body("the store takes no jobs at the moment: disk is full"));
+        let full = of(503, &body(r#","details":{"reason":"disk_full"}"#));
         assert!(full.hint.unwrap().starts_with("free some space"));
-        let away = of(503, &body("server is stopping"));
+        assert_eq!(full.message, "m");
+        let away = of(503, &body(""));
         assert_eq!(away.hint.unwrap(), "try again in a moment");
     }
 
@@ -226,18 +276,35 @@ mod tests {
             "hint":"correct the field","details":{"field":"queue"}}}"#;
         let failure = of(400, body);
         assert_eq!((failure.message.as_str(), failure.hint), ("field `queue` is missing", None));
-        let body = r#"{"error":{"message":"worker x is not known","hint":"GET /api"}}"#;
-        assert_eq!(of(404, body).hint.as_deref(), Some("`outlast workers list` shows all"));
+        let body = r#"{"error":{"code":"not_found","message":"there is no x","hint":"GET /api",
+            "details":{"resource":"worker"}}}"#;
+        let failure = of(404, body);
+        assert_eq!(failure.hint.as_deref(), Some("`outlast workers list` shows all"));
+        assert_eq!(failure.message, "there is no x");
+    }
+
+    /// Hints once went by the words of messages, and a reused key was answered with how to write
+    /// parameters.
+    #[test]
+    fn a_conflict_is_about_a_job_and_has_a_hint_only_if_it_says_more() {
+        let body = r#"{"error":{"code":"conflict","message":"execution 7 is failed; only x",
+            "hint":"look it up: …"}}"#;
+        let failure = of(409, body);
+        assert_eq!((failure.message.as_str(), failure.hint), ("job 7 is failed; only x", None));
+        let body = r#"{"error":{"code":"conflict","message":"key k was used","hint":"h",
+            "details":{"reason":"idempotency_key_reused"}}}"#;
+        let failure = of(409, body);
+        assert!(failure.hint.unwrap().contains("--idempotency-key"));
+        assert_eq!(failure.message, "key k was used");
     }
 
     #[test]
-    fn a_conflict_is_about_a_job_and_has_a_hint_only_if_it_says_more() {
-        let body =
-            r#"{"error":{"message":"execution 7 is failed; only x","hint":"look it up: …"}}"#;
-        let failure = of(409, body);
-        assert_eq!((failure.message.as_str(), failure.hint), ("job 7 is failed; only x", None));
-        let body = r#"{"error":{"message":"key k was used","hint":"choose another key"}}"#;
-        assert_eq!(of(409, body).hint.as_deref(), Some("choose another key"));
+    fn a_port_with_tls_is_no_wrong_field() {
+        let body = r#"{"error":{"code":"invalid_request","message":"this port requires TLS",
+            "hint":"use an https:// address","details":{"reason":"tls_required"}}}"#;
+        let failure = of(400, body);
+        assert_eq!(failure.hint.as_deref(), Some("use an https:// address"));
+        assert_eq!(failure.message, "this port requires TLS");
     }
 
     #[test]
@@ -251,15 +318,23 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_certificate_is_not_answered_with_a_token() {
-        let body = r#"{"error":{"message":"this requires a client certificate","hint":"TOKEN"}}"#;
-        let hint = of(401, body).hint.unwrap_or_default();
-        assert!(hint.contains("--client-cert and --client-key"), "{hint}");
+    fn what_is_accepted_is_what_the_hint_asks_for() {
+        let hint = |accepts: &str| {
+            let body = format!(
+                r#"{{"error":{{"code":"unauthenticated","message":"m","hint":"h",
+                    "details":{{"accepts":{accepts}}}}}}}"#
+            );
+            of(401, &body).hint.unwrap()
+        };
+        assert!(!hint(r#"["certificate"]"#).contains("--token"));
+        assert!(!hint(r#"["token"]"#).contains("--client-cert"));
+        let both = hint(r#"["token","certificate"]"#);
+        assert!(both.contains("--token") && both.contains("--client-cert"), "{both}");
     }
 
     #[test]
     fn violations_are_listed_below_the_message() {
-        let body = r#"{"error":{"code":"invalid","message":"bad parameters",
+        let body = r#"{"error":{"code":"validation_error","message":"bad parameters",
             "details":[{"path":"/duration","message":"\"x\" is not a number"}]}}"#;
         assert_eq!(of(422, body).message, "bad parameters\n/duration: \"x\" is not a number");
     }

@@ -12,11 +12,13 @@ pub struct Unavailable {
     pub reason: String,
     /// When to try again.
     pub retry_after: Span,
+    /// Whether it is for want of room on the store's disk.
+    pub disk_full: bool,
 }
 
 impl Unavailable {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), retry_after: Span::from_secs(1) }
+        Self { reason: reason.into(), retry_after: Span::from_secs(1), disk_full: false }
     }
 
     pub(crate) fn stopping() -> Self {

@@ -69,6 +69,7 @@ impl Admission {
             Ok(Err(_)) | Err(_) => Err(ApiError::Unavailable(Unavailable {
                 reason: "the server has as many long requests in memory as it may".to_owned(),
                 retry_after: Span::from_secs(1),
+                disk_full: false,
             })),
         }
     }

@@ -66,6 +66,19 @@ pub(crate) enum Missing {
 }
 
 impl Missing {
+    /// Returns its name in `details`.
+    const fn resource(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::DeadLetter => "dead_letter",
+            Self::Pack => "pack",
+            Self::Queue => "queue",
+            Self::Worker => "worker",
+            Self::Limit => "limit",
+            Self::Path => "path",
+        }
+    }
+
     /// Returns where to look.
     const fn hint(self) -> &'static str {
         match self {
@@ -150,7 +163,9 @@ impl ApiError {
             Self::NotUnique { .. } => Code::Duplicate,
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
-            Self::Denied(Denied::Unauthenticated(_)) => Code::Unauthenticated,
+            Self::Denied(Denied::Unauthenticated(_) | Denied::NoCredentials { .. }) => {
+                Code::Unauthenticated
+            }
             Self::Denied(Denied::Forbidden(_)) => Code::PermissionDenied,
             Self::NotFound(..) => Code::NotFound,
             Self::Method(_) => Code::MethodNotAllowed,
@@ -169,7 +184,11 @@ impl ApiError {
     pub(crate) fn message(&self) -> Cow<'_, str> {
         match self {
             Self::Fault(fault) => Cow::Borrowed(&fault.message),
-            Self::Denied(Denied::Unauthenticated(message) | Denied::Forbidden(message))
+            Self::Denied(
+                Denied::Unauthenticated(message)
+                | Denied::Forbidden(message)
+                | Denied::NoCredentials { message, .. },
+            )
             | Self::NotFound(_, message)
             | Self::Method(message)
             | Self::Conflict(message)
@@ -196,6 +215,14 @@ impl ApiError {
         match self {
             Self::Fault(Fault { field: Some(field), .. }) => Some(json!({ "field": field })),
             Self::Intake(error) => error.details(),
+            Self::NotFound(what, _) => Some(json!({ "resource": what.resource() })),
+            Self::Denied(Denied::NoCredentials { accepts, .. }) => {
+                Some(json!({ "accepts": accepts }))
+            }
+            Self::KeyReused(_) => Some(json!({ "reason": "idempotency_key_reused" })),
+            Self::Unavailable(unavailable) if unavailable.disk_full => {
+                Some(json!({ "reason": "disk_full" }))
+            }
             Self::Enqueue(EnqueueRefusal::NotUnique { holder, state }) => {
                 let (id, state) = (holder.to_string(), state.as_str());
                 Some(json!({ "existing_job_id": id, "existing_job_state": state }))
@@ -291,6 +318,7 @@ impl From<StoreError> for ApiError {
             _ => Self::Unavailable(Unavailable {
                 reason: error.to_string(),
                 retry_after: Span::from_secs(1),
+                disk_full: matches!(error, StoreError::Full(_)),
             }),
         }
     }

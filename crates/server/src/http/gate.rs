@@ -59,6 +59,7 @@ pub(crate) fn refuse<B>(
         ApiError::Unavailable(Unavailable {
             reason: "too many connections are open; the rest is reserved for workers".to_owned(),
             retry_after: Span::from_secs(1),
+            disk_full: false,
         })
     } else {
         wrong_host(request, hosts)?

@@ -48,8 +48,13 @@ impl IntakeError {
 
     /// Returns more about it.
     pub(crate) fn details(&self) -> Option<Value> {
-        let Self::InvalidParameters { violations, .. } = self else { return None };
-        Some(json!({ "violations": violations }))
+        match self {
+            Self::InvalidParameters { violations, .. } => Some(json!({ "violations": violations })),
+            Self::UnknownAction { .. } | Self::FaultyAction { .. } => {
+                Some(json!({ "resource": "action" }))
+            }
+            Self::Invalid(_) | Self::DisabledAction { .. } => None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast_e2e::process::run_against;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::{Reply, Scene};
 use serde_json::json;
@@ -48,4 +49,21 @@ fn producers_that_race_with_one_key_make_one_job() {
     assert!(replies.iter().all(|reply| reply.status == 201 && reply.text == replies[0].text));
     let list = scene.api().get("/api/v1/executions").expect(200);
     assert_eq!(list["pagination"]["total"], 1);
+}
+
+/// A key that was used for something else was once answered with how to write parameters.
+#[test]
+fn a_command_that_reuses_a_key_is_told_about_the_key() {
+    let scene = Scene::start();
+    let run = |message: &str| {
+        let parameter = format!("message={message}");
+        let words = ["run", "core.echo", "-p", &parameter, "--idempotency-key", "order-17"];
+        run_against(&scene.server().url(), &words)
+    };
+    assert_eq!(run("one").code, Some(0));
+    assert_eq!(run("one").code, Some(0));
+    let refused = run("two");
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    let said = &refused.stderr;
+    assert!(said.contains("--idempotency-key") && !said.contains("name=value"), "{said}");
 }

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use outlast_e2e::process::{Finished, run_to_end};
+use outlast_e2e::process::{Finished, run_against, run_to_end};
 use outlast_e2e::wait::{eventually, within};
 use outlast_e2e::{
     Api, Authority, Identity, Run, Scene, ServerOptions, Validity, Worker, WorkerOptions,
@@ -294,6 +294,11 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
 
     let list = |identity| cli_as(&scene, &trust, identity, &["jobs", "list"]);
     assert_eq!(list(&board).code, Some(0), "{}", list(&board).stderr);
+    let plain = scene.api().url().replace("https://", "http://");
+    let refused = run_against(&plain, &["jobs", "list"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("requires TLS"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("field"), "{}", refused.stderr);
     let ca = trust.ca_file();
     for (refused, code, words) in [
         (cli(&scene, &["jobs", "list", "--ca-file", &ca]), 5, "requires a client certificate"),

@@ -25,9 +25,12 @@ const ANY_TYPE_HINT: &str = "`outlast actions list` shows all; a job for a worke
 pub(crate) struct Args {
     /// Action to run, such as core.echo
     action: String,
-    /// Parameter: name=value, or name:=json for lists and objects
+    /// Parameter: name=value, name:=json for lists and objects, name=@file for the text of a file
     #[arg(short, long = "parameter", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
+    /// File with parameters as a JSON object, - for standard input; --parameter replaces them one by one
+    #[arg(long = "parameters", value_name = "FILE")]
+    parameter_file: Option<String>,
     /// Follow the output and exit with the job's outcome
     #[arg(short, long)]
     wait: bool,
@@ -88,11 +91,12 @@ impl Args {
 }
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
-    let body = body(&args)?;
+    let parameters = parameters::read(&args.parameters, args.parameter_file.as_deref())?;
+    let body = body(&args, &parameters)?;
     let timeout = duration("--wait-timeout", args.wait_timeout.as_deref())?;
     let client = args.target.client(environment)?;
     let answer = if args.any_type {
-        enqueue_any(&client, &args).await
+        enqueue_any(&client, &args, &parameters).await
     } else {
         enqueue(&client, body, args.idempotency_key.as_deref()).await
     };
@@ -129,13 +133,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 async fn enqueue(client: &Client, mut body: Value, key: Option<&str>) -> Result<Value, Failure> {
     const PATH: &[&str] = &["api", "v1", "executions"];
     let refused = match client.post_once(PATH, &body, key).await {
-        Err(failure) if failure.exit == Exit::NotFound => {
+        Err(failure) if failure.is_of_unknown_action() => {
             return Err(failure.with_hint(ANY_TYPE_HINT));
         }
-        // The server's hint is for those who send JSON themselves.
-        Err(failure) if failure.message.starts_with("parameters of ") => {
-            failure.with_hint(parameters::HINT)
-        }
+        Err(failure) if failure.is_of_parameters() => failure.with_hint(parameters::HINT),
         answer => return answer,
     };
     let action = text_at(&body, "action_ref");
@@ -147,11 +148,13 @@ async fn enqueue(client: &Client, mut body: Value, key: Option<&str>) -> Result<
         return Err(refused);
     }
     let answer = client.post_once(PATH, &body, key).await;
-    answer.map_err(|failure| failure.with_hint(parameters::HINT))
+    answer.map_err(|failure| match failure.is_of_parameters() {
+        true => failure.with_hint(parameters::HINT),
+        false => failure,
+    })
 }
 
-fn body(args: &Args) -> Result<Value, Failure> {
-    let parameters = parameters::read(&args.parameters)?;
+fn body(args: &Args, parameters: &Map<String, Value>) -> Result<Value, Failure> {
     let mut body = json!({"action_ref": args.action, "parameters": parameters});
     if let Some(queue) = &args.queue {
         body["queue"] = json!(queue);
@@ -189,7 +192,11 @@ fn body(args: &Args) -> Result<Value, Failure> {
 }
 
 /// Enqueues a job of any type and reads it back as an execution.
-async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
+async fn enqueue_any(
+    client: &Client,
+    args: &Args,
+    parameters: &Map<String, Value>,
+) -> Result<Value, Failure> {
     let mut options = Map::new();
     if let Some(queue) = &args.queue {
         options.insert("queue".to_owned(), json!(queue));
@@ -226,7 +233,6 @@ async fn enqueue_any(client: &Client, args: &Args) -> Result<Value, Failure> {
     if let Some(unique) = &args.unique {
         options.insert("unique".to_owned(), policy::unique(unique)?);
     }
-    let parameters = parameters::read(&args.parameters)?;
     let body = json!({"type": args.action, "args": [parameters], "options": options});
     warn_of_stranger(client, &args.action).await;
     let key = args.idempotency_key.as_deref();

@@ -1,4 +1,8 @@
-//! Parameters as they are typed: `name=value` or `name:=json`.
+//! Parameters as they are typed: `name=value`, `name:=json`, `name=@file`; or all of them in a file.
+//!
+//! What is in a file is neither in the list of processes nor in the history of a shell.
+
+use std::io::Read;
 
 use outlast_cli_core::exit::Failure;
 use outlast_cli_core::output::at;
@@ -6,21 +10,63 @@ use outlast_wire::json::{Changed, changed_number};
 use serde_json::{Map, Value};
 
 /// How they are written.
-pub(super) const HINT: &str = "write name=value, or name:=json as in duration:=20";
+pub(super) const HINT: &str =
+    "write name=value, name:=json as in duration:=20, or name=@file for the text of a file";
 
-/// Reads them all; `name=value` is text for now.
-pub(super) fn read(given: &[String]) -> Result<Map<String, Value>, Failure> {
-    let mut parameters = Map::new();
+/// Longest file: the server takes no request that long.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Stands for standard input.
+const STDIN: &str = "-";
+
+/// Reads them all; `name=value` is text for now. Those of `file` are replaced one by one.
+pub(super) fn read(given: &[String], file: Option<&str>) -> Result<Map<String, Value>, Failure> {
+    let mut parameters = file.map(whole).transpose()?.unwrap_or_default();
+    let mut typed = Map::new();
+    let mut stdin = file.filter(|file| *file == STDIN);
     for given in given {
-        let (name, value) = one(given)?;
-        if parameters.insert(name.clone(), value).is_some() {
+        let Parameter { name, value, file } = one(given)?;
+        if file == Some(STDIN) && stdin.replace(STDIN).is_some() {
+            return Err(Failure::usage("standard input is named twice, and can be read once"));
+        }
+        let value = match file {
+            Some(file) => in_file(&name, file, &value)?,
+            None => value,
+        };
+        if typed.insert(name.clone(), value).is_some() {
             return Err(Failure::usage(format!("parameter `{name}` is given twice")));
         }
     }
+    parameters.extend(typed);
     Ok(parameters)
 }
 
-fn one(given: &str) -> Result<(String, Value), Failure> {
+/// Reads a file of parameters.
+fn whole(file: &str) -> Result<Map<String, Value>, Failure> {
+    let wrong = |what: String| Failure::usage(format!("--parameters {file}: {what}"));
+    let text = text(file).map_err(wrong)?;
+    if let Some(Changed { given, becomes }) = changed_number(&text) {
+        return Err(wrong(format!("it holds {given}, which would become {becomes}")));
+    }
+    match serde_json::from_str(&text) {
+        Ok(Value::Object(parameters)) => Ok(parameters),
+        Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
+        // The message of the parser names the place and repeats nothing of the text.
+        Err(error) => Err(wrong(format!("it is not JSON: {error}"))),
+    }
+}
+
+/// A parameter as it was typed.
+#[derive(Debug, PartialEq)]
+struct Parameter<'a> {
+    name: String,
+    /// Its value, or what a value of the file is to be: text or JSON.
+    value: Value,
+    /// The file that has the value.
+    file: Option<&'a str>,
+}
+
+fn one(given: &str) -> Result<Parameter<'_>, Failure> {
     if given.is_empty() {
         return Err(Failure::usage("a parameter is empty").with_hint(HINT));
     }
@@ -28,23 +74,57 @@ fn one(given: &str) -> Result<(String, Value), Failure> {
         Failure::usage(format!("parameter `{given}` has no value"))
             .with_hint(format!("write {given}=VALUE, or {given}:=JSON for what is not text"))
     })?;
-    let (name, value) = match name.strip_suffix(':') {
-        None => (name, Value::String(text.to_owned())),
-        Some(name) => {
-            let value = serde_json::from_str(text).map_err(|error| {
-                let message = format!("parameter `{name}` is not JSON: {error}");
-                Failure::usage(message).with_hint(HINT)
-            })?;
-            if let Some(changed) = changed_number(text) {
-                return Err(loses_digits(name, &changed));
-            }
-            (name, value)
-        }
+    let (name, is_json) = match name.strip_suffix(':') {
+        Some(name) => (name, true),
+        None => (name, false),
     };
     if name.is_empty() {
         return Err(Failure::usage(format!("parameter `{given}` has no name")).with_hint(HINT));
     }
-    Ok((name.to_owned(), value))
+    let file = text.strip_prefix('@').filter(|rest| !rest.starts_with('@'));
+    let value = match (file, is_json) {
+        (Some(_), true) => Value::Null,
+        (Some(_), false) => Value::String(String::new()),
+        (None, true) => json(name, text)?,
+        // A second @ makes it a text that begins with one.
+        (None, false) => Value::String(text.strip_prefix('@').unwrap_or(text).to_owned()),
+    };
+    Ok(Parameter { name: name.to_owned(), value, file })
+}
+
+fn json(name: &str, text: &str) -> Result<Value, Failure> {
+    let value = serde_json::from_str(text).map_err(|error| {
+        let message = format!("parameter `{name}` is not JSON: {error}");
+        Failure::usage(message).with_hint(HINT)
+    })?;
+    match changed_number(text) {
+        Some(changed) => Err(loses_digits(name, &changed)),
+        None => Ok(value),
+    }
+}
+
+/// Reads the value of a parameter from a file. The end of a text's last line is no part of it.
+fn in_file(name: &str, file: &str, wanted: &Value) -> Result<Value, Failure> {
+    let text = text(file).map_err(|problem| {
+        let message = format!("parameter `{name}`: {file}: {problem}");
+        Failure::usage(message).with_hint(format!("for a text that begins with @: {name}=@@{file}"))
+    })?;
+    if wanted.is_null() {
+        return json(name, &text);
+    }
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(Value::String(line.strip_suffix('\r').unwrap_or(line).to_owned()))
+}
+
+fn text(file: &str) -> Result<String, String> {
+    let mut text = String::new();
+    let read = match file {
+        "" => return Err("no file is named".to_owned()),
+        STDIN => std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text),
+        _ => std::fs::File::open(file)
+            .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text)),
+    };
+    read.map(|_bytes| text).map_err(|error| error.to_string())
 }
 
 /// Numbers are sent as they are read, so one that would change is not sent.
@@ -82,14 +162,44 @@ pub(super) fn fit(parameters: &mut Value, schema: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{fit, one};
+    use super::{fit, one, read};
     use serde_json::json;
 
     #[test]
     fn parameters_are_text_unless_marked_as_json() {
-        assert_eq!(one("a=1=2").unwrap(), ("a".to_owned(), json!("1=2")));
-        assert_eq!(one("a:=[1]").unwrap(), ("a".to_owned(), json!([1])));
-        assert_eq!(one("a=").unwrap(), ("a".to_owned(), json!("")));
+        for (given, value) in [
+            ("a=1=2", json!("1=2")),
+            ("a:=[1]", json!([1])),
+            ("a=", json!("")),
+            ("a=@@b", json!("@b")),
+            ("a=b@c", json!("b@c")),
+        ] {
+            assert_eq!(read(&[given.to_owned()], None).unwrap()["a"], value, "{given}");
+        }
+    }
+
+    #[test]
+    fn values_come_from_files_and_replace_those_of_a_whole_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let (pin, list) = (file("pin", "12 34\n"), file("list", "[1, 2]\n"));
+        let all = file("all", r#"{"pin": "no", "more": true}"#);
+        let given = [format!("pin=@{pin}"), format!("list:=@{list}")];
+        let read_all = read(&given, Some(&all)).unwrap();
+        assert_eq!(json!(read_all), json!({"pin": "12 34", "list": [1, 2], "more": true}));
+        let gone = read(&["pin=@/no/such".to_owned()], None).unwrap_err();
+        assert!(gone.message.starts_with("parameter `pin`: /no/such: "), "{gone}");
+        assert!(gone.hint.unwrap().contains("pin=@@/no/such"));
+        let broken = read(&[format!("pin:=@{pin}")], None).unwrap_err();
+        assert!(!broken.to_string().contains("34"), "{broken}");
+        let no_object = read(&[], Some(&list)).unwrap_err();
+        assert!(no_object.message.contains("not a JSON object"), "{no_object}");
+        let twice = read(&["a=@-".to_owned()], Some("-"));
+        assert!(twice.is_err());
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::output::Format;
 /// Which server to ask, and how to print the response.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Server to ask [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
+    /// Server to ask [default: OUTLAST_SERVER, OJS_URL, client.yaml or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     #[command(flatten)]

@@ -11,6 +11,7 @@
 //! is loaded, whether or not the command uses it. An unknown key is an error that names the nearest known one.
 
 pub(crate) mod client;
+mod client_file;
 pub(crate) mod environment;
 mod error;
 mod file;

@@ -3,17 +3,20 @@
 use outlast_cli_core::client::ClientConfig;
 use outlast_sdk::Tls;
 
+use super::client_file;
 use super::token::token;
 use super::value;
 use super::{ConfigError, Environment, Flag, Settings};
 
-/// Flags over the environment over the default. Settings of other sections are not looked at: a
+/// Flags over the environment over the client's file over the default. Settings of other sections are not looked at: a
 /// client must work beside a server's broken configuration.
 pub(crate) fn load(
     flags: Vec<Flag>,
     environment: &Environment,
 ) -> Result<ClientConfig, ConfigError> {
-    of(&Settings::load(None, &environment.for_clients(), flags)?)
+    let mut settings = Settings::load(None, &environment.for_clients(), flags)?;
+    client_file::add(&mut settings, environment)?;
+    of(&settings)
 }
 
 /// The server, token and trust of these settings.

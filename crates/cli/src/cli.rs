@@ -1,6 +1,7 @@
 //! The command line: from arguments to a command to an exit code.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
@@ -24,9 +25,8 @@ use crate::secrecy;
 #[command(name = "outlast", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     /// Format of log lines on stderr, text or json; OUTLAST_LOG filters them
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text,
-          hide_default_value = true, hide_possible_values = true, value_name = "FORMAT")]
-    log_format: LogFormat,
+    #[arg(long, global = true, value_enum, hide_possible_values = true, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
     /// End when the process with this id ends
     #[arg(long, global = true, hide = true, value_name = "PID")]
     parent: Option<i32>,
@@ -136,6 +136,18 @@ impl Command {
         matches!(self, Self::Dev(_) | Self::Server(_) | Self::Worker(_))
     }
 
+    /// The file with its settings, if it reads one and was given it.
+    fn config_file(&self) -> Option<&Path> {
+        if let Self::Dev(args) = self {
+            return args.config_file();
+        }
+        if let Self::Server(args) = self {
+            return args.config_file();
+        }
+        let Self::Worker(args) = self else { return None };
+        args.config_file()
+    }
+
     fn run(self, environment: &Environment, log_format: LogFormat) -> Result<Exit, Failure> {
         match self {
             Self::Dev(args) => wait_for(dev::run(args, log_format, environment)),
@@ -225,9 +237,11 @@ pub(crate) fn run() -> ExitCode {
     }
     use_colour(!environment.no_color());
     let verbosity = (cli.command.verbosity(), cli.parent.is_some());
-    let outcome = log::start(cli.log_format, verbosity, &environment)
-        .and_then(|()| cli.parent.map_or(Ok(()), process::end_with))
-        .and_then(|()| cli.command.run(&environment, cli.log_format));
+    let outcome = log_format(&cli, &environment).and_then(|format| {
+        log::start(format, verbosity, &environment)?;
+        cli.parent.map_or(Ok(()), process::end_with)?;
+        cli.command.run(&environment, format)
+    });
     match outcome {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -239,15 +253,28 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
+/// How log lines are written: as the flag says, or else the settings.
+fn log_format(cli: &Cli, environment: &Environment) -> Result<LogFormat, Failure> {
+    match cli.log_format {
+        Some(format) => Ok(format),
+        None if cli.command.is_watched() => {
+            Ok(log::format_of_daemon(cli.command.config_file(), environment))
+        }
+        None => Ok(log::format_of_client(environment)?),
+    }
+}
+
 /// The arguments of a worker's engine: those of its guardian, and the id of the parent process of
 /// this program that waits for it, if there is one.
 pub(crate) fn engine_args(
     args: impl Iterator<Item = OsString>,
+    environment: &Environment,
 ) -> Result<(LogFormat, worker::Args, Option<i32>), ExitCode> {
     let args = std::iter::once(OsString::from("outlast")).chain(args);
     let cli = parse(args).map_err(|error| refused(&error))?;
+    let format = log_format(&cli, environment).map_err(|failure| ExitCode::from(failure.exit))?;
     match cli.command {
-        Command::Worker(args) => Ok((cli.log_format, args, cli.parent)),
+        Command::Worker(args) => Ok((format, args, cli.parent)),
         Command::Dev(_)
         | Command::Demo(_)
         | Command::Bench(_)

@@ -39,7 +39,7 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
     let environment = Environment::of_process();
     // What it starts are jobs, and programs that it asks for their version.
     handover::keep_from_children();
-    let (format, args, parent) = match cli::engine_args(std::env::args_os().skip(2)) {
+    let (format, args, parent) = match cli::engine_args(std::env::args_os().skip(2), &environment) {
         Ok(parsed) => parsed,
         Err(code) => return code,
     };

@@ -4,13 +4,14 @@ mod writer;
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
 use clap::ValueEnum;
 use outlast_cli_core::exit::Failure;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::{Directive, LevelFilter};
 
-use crate::config::Environment;
+use crate::config::{ConfigError, Environment, Settings, value};
 
 /// How the names begin under which this program and its libraries log.
 const TARGETS: &[&str] = &[
@@ -36,6 +37,22 @@ impl LogFormat {
             Self::Json => "json",
         }
     }
+}
+
+/// The format that the settings ask for.
+pub(crate) fn format_of(settings: &Settings) -> Result<LogFormat, ConfigError> {
+    settings.get("log.format", value::log_format)
+}
+
+/// The format for a command of the client, which reads no file.
+pub(crate) fn format_of_client(environment: &Environment) -> Result<LogFormat, ConfigError> {
+    format_of(&Settings::load(None, &environment.for_logs(), Vec::new())?)
+}
+
+/// The format for a server or a worker. What is wrong with their settings they say themselves.
+pub(crate) fn format_of_daemon(file: Option<&Path>, environment: &Environment) -> LogFormat {
+    let settings = Settings::load(file, environment, Vec::new());
+    settings.and_then(|settings| format_of(&settings)).unwrap_or(LogFormat::Text)
 }
 
 /// What is logged by default.

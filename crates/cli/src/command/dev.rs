@@ -13,6 +13,8 @@
 mod supervise;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +29,7 @@ use rustix::process::Signal;
 use self::supervise::Supervised;
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::worker::WorkerConfig;
-use crate::config::{Environment, Flag, Settings};
+use crate::config::{ConfigError, Environment, Flag, Settings, client};
 use crate::log::LogFormat;
 use crate::signals::{Hangups, Interrupts};
 
@@ -50,12 +52,20 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
+impl Args {
+    /// The file with settings that was named.
+    pub(crate) fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+}
+
 pub(crate) async fn run(
     args: Args,
     log_format: LogFormat,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     check(&args, environment)?;
+    let url_of_clients = client::load(Vec::new(), environment).map(|client| client.server);
     make_folder(&args.data)?;
     let mut interrupts = Interrupts::new()?;
     let hangups = Hangups::new()?;
@@ -73,9 +83,34 @@ pub(crate) async fn run(
     server.start_later_with(server_args(&args, url.split("://").nth(1), log_format));
     let worker = Supervised::start("worker", worker_args(&args, &url, log_format), echo)?;
     say(&format!("\n  Outlast is at {url}, its store in {}\n", args.data.display()));
-    say("  try: outlast run core.echo -p message=hi --wait\n");
+    say(&format!(
+        "  try: outlast run core.echo -p message=hi --wait{}\n",
+        target(&url, url_of_clients)
+    ));
     say("  Ctrl-C stops the worker, then the server; OUTLAST_LOG=info shows what they do\n\n");
     watch(server, worker, &mut interrupts, hangups).await
+}
+
+/// The flag that a command needs to ask this server, if it would ask another one without.
+fn target(url: &str, asked: Result<String, ConfigError>) -> String {
+    match asked {
+        Ok(asked) if asked == url => String::new(),
+        Ok(_) | Err(_) => format!(" --server {url}"),
+    }
+}
+
+/// Refuses an address that something else listens on.
+fn refuse_taken(address: SocketAddr) -> Result<(), Failure> {
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            let message = format!("cannot listen on {address}: something else does");
+            let hint = "another `outlast dev`? `outlast jobs list` asks the server there; \
+                        `outlast dev --listen 127.0.0.1:0` takes a free port";
+            Err(Failure::failed(message).with_hint(hint))
+        }
+        // What else may be wrong, the server says.
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Refuses what the children would refuse, before they are started.
@@ -86,6 +121,7 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
     ];
     let settings = Settings::load(args.config.as_deref(), environment, flags)?;
     let server = ServerConfig::new(&settings, Switches::default())?;
+    refuse_taken(server.listen)?;
     let worker = WorkerConfig::new(&settings)?;
     let shown = worker.token.map(|token| format!("Bearer {token}"));
     let access = Access::new(server.tokens, server.certificate_roles);

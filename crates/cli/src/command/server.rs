@@ -1,6 +1,6 @@
 //! `outlast server`: picks the store, starts the server, stops it in order.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +56,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// The file with settings that was named.
+    pub(crate) fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     /// The keys that flags set.
     pub(crate) fn flags(self) -> Vec<Flag> {
         vec![

@@ -1,7 +1,7 @@
 //! `outlast worker`: the guardian. Its engine and shims are in `inner_process.rs`.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
 use clap::builder::NonEmptyStringValueParser;
@@ -71,6 +71,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// The file with settings that was named.
+    pub(crate) fn config_file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
     pub(crate) fn config(self, environment: &Environment) -> Result<WorkerConfig, Failure> {
         let file = self.config.clone();
         let settings = Settings::load(file.as_deref(), environment, self.flags())?;

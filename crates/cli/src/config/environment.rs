@@ -20,6 +20,7 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ("OJS_AUTH_TOKEN", "worker.token"),
     ("OUTLAST_TOKEN", "worker.token"),
     ("OUTLAST_TOKEN_FILE", "worker.token_file"),
+    ("OUTLAST_LOG_FORMAT", "log.format"),
 ];
 
 /// Variables with our prefix that set no key: ours, and what a job finds in its environment.
@@ -114,6 +115,13 @@ impl Environment {
     /// Whether the user asked for output without colours, or has a terminal that knows none.
     pub(crate) fn no_color(&self) -> bool {
         self.get("NO_COLOR").is_some() || self.get("TERM") == Some("dumb")
+    }
+
+    /// Only what says how log lines are written.
+    pub(crate) fn for_logs(&self) -> Self {
+        let wanted = ["OUTLAST_LOG_FORMAT", "OUTLAST_LOG__FORMAT"];
+        let kept = self.variables.iter().filter(|(name, _)| wanted.contains(&name.as_str()));
+        Self { variables: kept.cloned().collect() }
     }
 
     /// Only what says which server to ask, and how.

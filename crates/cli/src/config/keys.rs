@@ -51,6 +51,7 @@ const MULTIPLIER: Kind = kind("number", |v| checked(value::multiplier(v)));
 const CONCURRENCY: Kind = kind("number", |v| checked(value::concurrency(v)));
 const FLAG: Kind = kind("true or false", |v| checked(value::flag(v)));
 const INTERRUPTIONS: Kind = kind("free or charge", |v| checked(value::interruptions(v)));
+const LOG_FORMAT: Kind = kind("text or json", |v| checked(value::log_format(v)));
 const CONTAINMENT: Kind = kind("word", |v| checked(value::containment(v)));
 const URL: Kind = kind("URL", |v| checked(value::url(v)));
 const TEXT: Kind = kind("text", |v| checked(value::text(v)));
@@ -206,6 +207,7 @@ pub(crate) const ALL: &[Key] = &[
         "folder for the working folders of attempts; the system's temporary folder by default",
         PATH,
     ),
+    key("log.format", "text", "how log lines on stderr are written", LOG_FORMAT),
 ];
 
 const fn kind(unit: &'static str, check: Check) -> Kind {

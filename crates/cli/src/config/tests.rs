@@ -472,6 +472,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.environment", "HTTP_PROXY,AWS_*"),
     ("worker.secrets", "/run/secrets"),
     ("worker.work_dir", "/w"),
+    ("log.format", "json"),
 ];
 
 #[test]
@@ -481,7 +482,8 @@ fn every_key_reaches_server_or_worker() {
         let server = ServerConfig::new(&settings, Switches::default()).unwrap();
         let worker = WorkerConfig::new(&settings).unwrap();
         let started = crate::command::as_started(&server, worker.clone());
-        format!("{} {} {:?} {started}", server.listen, worker.server, server.database)
+        let format = crate::log::format_of(&settings).unwrap();
+        format!("{} {} {:?} {started} {format:?}", server.listen, worker.server, server.database)
     };
     let default = made(TOGETHER);
     for key in keys::ALL {

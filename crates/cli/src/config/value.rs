@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use outlast_core::labels::{self, LabelError};
 use serde_json::Value;
 
+use crate::log::LogFormat;
+
 pub(crate) use address::{Database, database, listen, url};
 pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
@@ -78,6 +80,14 @@ pub(crate) fn interruptions(value: &Value) -> Result<Interruptions, &'static str
         "free" => Ok(Interruptions::Free),
         "charge" => Ok(Interruptions::Charge),
         _ => Err("free or charge"),
+    }
+}
+
+pub(crate) fn log_format(value: &Value) -> Result<LogFormat, &'static str> {
+    match text(value).unwrap_or_default().as_str() {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("text or json"),
     }
 }
 

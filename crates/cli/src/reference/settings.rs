@@ -24,8 +24,8 @@ also where it came from; `outlast doctor` checks that the settings fit together.
 
 The tables say which keys `outlast server` and `outlast worker` read. `outlast dev` passes all of them on, but listens
 on `--listen` and stores below `--data`. `outlast migrate` reads `server.database`; `outlast doctor` and
-`outlast config show` read all keys. Other commands read no file: they take `--server` and `--token`, or the short
-variables of `worker.server` and `worker.token`. `outlast health worker` checks the worker that `worker.name` in the
+`outlast config show` read all keys. Other commands take `--server` and `--token`, or the short variables of
+`worker.server` and `worker.token`, or [`client.yaml`](guide.md#which-server-is-asked). `outlast health worker` checks the worker that `worker.name` in the
 environment names.
 
 ";
@@ -61,6 +61,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("ojs", "Plain Open Job Spec clients"),
     ("retention", "How long data is kept"),
     ("worker", "Workers. A worker proposes intervals; its server decides"),
+    ("log", "Log lines. Other commands read its variables, but no file"),
 ];
 
 fn section(key: &Key) -> &'static str {
@@ -70,9 +71,13 @@ fn section(key: &Key) -> &'static str {
 fn page() -> String {
     let settings = Settings::load(None, &Environment::of(&[]), Vec::new()).unwrap();
     ServerConfig::new(&settings, Switches::default()).unwrap();
-    let server = settings.read.take();
+    let mut server = settings.read.take();
     WorkerConfig::new(&settings).unwrap();
-    let worker = settings.read.take();
+    let mut worker = settings.read.take();
+    crate::log::format_of(&settings).unwrap();
+    let both = settings.read.take();
+    server.extend(&both);
+    worker.extend(&both);
     let mut page = HEAD.to_owned();
     for (name, about) in SECTIONS {
         page.extend([format!("## `{name}`\n\n{about}.\n\n")]);

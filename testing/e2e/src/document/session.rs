@@ -209,10 +209,13 @@ impl Session {
         WRITTEN.iter().fold(text.to_owned(), |text, written| text.replace(written, address))
     }
 
-    /// With 8080 where the real address is.
+    /// With 8080 where the real address is, and without the flag that the default needs not.
     fn as_written(&self, text: &str) -> String {
         match &self.address {
-            Some(address) => text.replace(address, WRITTEN[0]),
+            Some(address) => {
+                let flag = format!(" --server http://{}", WRITTEN[0]);
+                text.replace(address, WRITTEN[0]).replace(&flag, "")
+            }
             None => text.to_owned(),
         }
     }

@@ -2,16 +2,21 @@
 //! page of a live server.
 
 use std::collections::BTreeSet;
-use std::process::Command;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use outlast_e2e::wait::{LEASE, eventually, within};
-use outlast_e2e::{Run, Scene};
+use outlast_e2e::{Api, Authority, Process, Run, Scene, ServerOptions};
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{root, text, yaml};
 
 const RULES: &str = "prometheus/outlast.rules.yaml";
+const CONFIG: &str = "prometheus/prometheus.yaml";
+const ADMIN: &str = "an-admin-token-for-tests";
+const VIEWER: &str = "a-viewer-token-for-tests";
 
 /// The expressions of the rules, and of the dashboard's panels.
 fn expressions() -> Vec<String> {
@@ -32,18 +37,91 @@ fn expressions() -> Vec<String> {
     expressions
 }
 
+/// Runs promtool; nothing where it is missing and that is allowed.
+fn promtool(words: &[&str], file: &Path) -> Option<Output> {
+    match Command::new("promtool").args(words).arg(file).output() {
+        Ok(said) => Some(said),
+        Err(error) => {
+            missing("promtool", &error);
+            None
+        }
+    }
+}
+
+fn missing(program: &str, error: &std::io::Error) {
+    let allowed = std::env::var_os("OUTLAST_ALLOW_SKIP").is_some_and(|value| value == "1");
+    eprintln!("NOT HERE: {program} (package prometheus), so this was not checked");
+    assert!(allowed, "{program}: {error} (or allow this with OUTLAST_ALLOW_SKIP=1)");
+}
+
+/// Writes the sample configuration, with what it names, below `folder`.
+fn configured(folder: &Path, change: impl FnOnce(String) -> String) -> PathBuf {
+    std::fs::write(folder.join("outlast.rules.yaml"), text(RULES)).expect("the rules");
+    std::fs::write(folder.join("outlast.token"), VIEWER).expect("a token");
+    let ca = Authority::new(folder, "outlast-ca");
+    std::fs::copy(ca.file(), folder.join("outlast-ca.pem")).expect("an authority");
+    let path = folder.join("prometheus.yaml");
+    std::fs::write(&path, change(text(CONFIG))).expect("the configuration");
+    path
+}
+
+#[test]
+fn prometheus_takes_the_sample_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = configured(folder.path(), |text| text);
+    let Some(said) = promtool(&["check", "config"], &path) else { return };
+    let faults = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success(), "{}{faults}", String::from_utf8_lossy(&said.stdout));
+    std::fs::remove_file(folder.path().join("outlast.token")).expect("no token");
+    let said = promtool(&["check", "config"], &path).expect("promtool");
+    assert!(!said.status.success(), "it looks for the file that the sample names");
+}
+
+/// `/metrics` needs a token where there are any.
+#[test]
+fn prometheus_scrapes_a_server_that_has_tokens() {
+    let tokens = json!([
+        {"name": "root", "role": "admin", "token": ADMIN},
+        {"name": "prometheus", "role": "viewer", "token": VIEWER},
+    ]);
+    let options = ServerOptions::default().set("server.tokens", tokens);
+    let scene = Scene::with(options).acting_as(ADMIN);
+    assert_eq!(Api::new(scene.api().url()).get("/metrics").status, 401);
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = scene.api().url().trim_start_matches("http://").to_owned();
+    let path = configured(folder.path(), |text| {
+        let text = text.replace("outlast.example.com:8080", &target);
+        text.replace(
+            "scheme: https",
+            "scheme: http\n    scrape_interval: 1s\n    scrape_timeout: 1s",
+        )
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("its address").to_string();
+    drop(listener);
+    let mut command = Command::new("prometheus");
+    command.arg(format!("--config.file={}", path.display()));
+    command.arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()));
+    command.arg(format!("--web.listen-address={address}"));
+    if let Err(error) = Command::new("prometheus").arg("--version").output() {
+        return missing("prometheus", &error);
+    }
+    let mut prometheus = Process::spawn("prometheus", command, folder.path());
+    let api = Api::new(&format!("http://{address}"));
+    let seen = eventually("Prometheus has scraped the server", within(LEASE), || {
+        let targets = api.try_get("/api/v1/targets").ok()?;
+        let target: Value = serde_json::from_str(&targets.text).ok()?;
+        let target = target["data"]["activeTargets"][0].clone();
+        (target["health"] != "unknown" && target["health"].is_string()).then_some(target)
+    });
+    prometheus.kill();
+    assert_eq!(seen["health"], "up", "{seen}\n{}", prometheus.log());
+}
+
 #[test]
 fn prometheus_finds_no_fault_in_the_rules() {
     let rules = root().join("deploy").join(RULES);
-    let said = match Command::new("promtool").args(["check", "rules"]).arg(&rules).output() {
-        Ok(said) => said,
-        Err(error) => {
-            let allowed = std::env::var_os("OUTLAST_ALLOW_SKIP").is_some_and(|value| value == "1");
-            eprintln!("NOT HERE: promtool (package prometheus), so the rules were not checked");
-            assert!(allowed, "promtool: {error} (or allow this with OUTLAST_ALLOW_SKIP=1)");
-            return;
-        }
-    };
+    let Some(said) = promtool(&["check", "rules"], &rules) else { return };
     let stdout = String::from_utf8_lossy(&said.stdout);
     let faults = String::from_utf8_lossy(&said.stderr);
     assert!(said.status.success() && stdout.contains("15 rules found"), "{stdout}{faults}");

@@ -103,9 +103,10 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
     let mut command = Command::new(options.program.path());
     command.args(&options.engine_args).stdin(engines_end);
     sys::start_in_own_session(&mut command);
+    let before_engine = orphans::children();
     let engine = command.spawn()?;
     let engine_pid = pid_of(&engine)?;
-    Ok(Guardian { options, signals, link, engine_pid, terminations: 0 })
+    Ok(Guardian { options, signals, link, engine_pid, before_engine, terminations: 0 })
 }
 
 fn pid_of(child: &Child) -> io::Result<Pid> {
@@ -120,6 +121,8 @@ struct Guardian<'a> {
     signals: sys::SignalFd,
     link: EngineLink,
     engine_pid: Pid,
+    /// Children that this process had before it was a guardian: a shell's, which became this.
+    before_engine: Vec<Pid>,
     terminations: u32,
 }
 
@@ -141,7 +144,7 @@ impl Guardian<'_> {
             if let Reaped::Engine(status) = self.reap() {
                 return self.engine_ended(status);
             }
-            orphans::kill(self.engine_pid);
+            orphans::kill(self.engine_pid, &self.before_engine);
         }
     }
 

@@ -9,7 +9,7 @@ use outlast_store::command::{AskedByQueues, Claim, ClaimFrom, Claimant, ClassId,
 use outlast_store::{Command, Reply, Store as _};
 use tokio_postgres::Client;
 
-use crate::hand::{Server, check_places, enqueue, finish, job, number, run, sql};
+use crate::hand::{Server, check_places, enqueue, finish, job, run, sql};
 
 /// How many jobs are stored, claimed and finished between the first and the last measurement. Each
 /// takes three batches, so a slot ends a dozen times; 20,000 batches would take a minute.

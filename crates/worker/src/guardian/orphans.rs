@@ -1,7 +1,8 @@
 //! Orphans that come to the guardian while its engine runs.
 //!
-//! The guardian starts nothing but the engine as long as that runs. Any other child of it has lost
-//! the shim that held it, and belongs to an attempt that has ended.
+//! The guardian starts nothing but the engine as long as that runs. A child that comes to it later
+//! has lost the shim that held it, and belongs to an attempt that has ended. Children that this
+//! process had before, such as the reader of its log that a shell started, are not touched.
 
 use std::fs;
 
@@ -9,9 +10,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, 
 
 use crate::process::descendants;
 
-/// Kills every child but the engine, with all below it.
-pub(super) fn kill(engine: Pid) {
-    let orphans: Vec<Pid> = children().into_iter().filter(|child| *child != engine).collect();
+/// Kills every child but the engine and those that were there before it, with all below it.
+pub(super) fn kill(engine: Pid, before: &[Pid]) {
+    let mut orphans = children();
+    orphans.retain(|child| *child != engine && !before.contains(child));
     // Shims come here when their engine has ended, and are given the time to end their trees. Only
     // what was here before that is an orphan.
     if orphans.is_empty() || has_ended(engine) {
@@ -26,7 +28,7 @@ pub(super) fn kill(engine: Pid) {
 }
 
 /// The children of all threads: the kernel gives orphans to one of them.
-fn children() -> Vec<Pid> {
+pub(super) fn children() -> Vec<Pid> {
     let Ok(threads) = fs::read_dir(format!("/proc/{}/task", getpid())) else { return Vec::new() };
     let lists = threads.flatten().map(|thread| fs::read_to_string(thread.path().join("children")));
     let lists: Vec<String> = lists.map(Result::unwrap_or_default).collect();

@@ -5,7 +5,7 @@ use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::support::{Host, escape_artist, eventually, gone_within, marker, survivors};
+use crate::support::{HOST, Host, escape_artist, eventually, gone_within, marker, survivors};
 
 /// Starts a guarded engine and returns the engine's number with it.
 fn start(args: &[&str]) -> (Host, Pid) {
@@ -183,6 +183,23 @@ fn what_a_job_leaves_that_kills_both_halves_of_its_shim_is_ended_while_the_engin
     test_kill_process(engine).unwrap();
     guardian.signal(Signal::TERM);
     assert_eq!(guardian.line(), "Terminate", "the engine runs on");
+}
+
+// `exec outlast worker 2> >(logger)`: the shell's child becomes the guardian's.
+#[test]
+fn a_child_that_was_there_before_the_engine_lives_on() {
+    let command = format!("sleep 600 & echo $!; exec {} guardian listen deaf", HOST);
+    let mut guardian = Host::start_program("/bin/sh", &["-c", &command]);
+    let child = Pid::from_raw(guardian.line().parse().unwrap()).unwrap();
+    let engine = guardian.line();
+    assert!(engine.starts_with("engine "), "{engine}");
+    // Each signal ends one look for orphans, and the message proves that it has.
+    for _ in 0..3 {
+        guardian.signal(Signal::TSTP);
+        assert_eq!(guardian.line(), "Quiet");
+    }
+    test_kill_process(child).unwrap();
+    kill_process(child, Signal::KILL).unwrap();
 }
 
 fn children_of(pid: Pid) -> Vec<Pid> {

@@ -148,9 +148,17 @@ fn length(field: &str, raw: &RawValue) -> Result<Span, Fault> {
 }
 
 fn when(field: &str, raw: &RawValue) -> Result<When, Fault> {
-    text_of(raw).and_then(|text| When::parse(&text)).ok_or_else(|| {
+    let text = text_of(raw).unwrap_or_default();
+    When::parse(&text).ok_or_else(|| {
+        // It may be a time all the same, at the end of the calendar.
+        let latest = if text.starts_with("9999-") {
+            format!("at the latest {LATEST}, ")
+        } else {
+            String::new()
+        };
+        // `outlast.enqueue_all` refuses others in the same words.
         let problem = format!(
-            "must be a time such as `2030-01-31T12:00:00Z`, at the latest {LATEST}, or relative such as `+PT30S`"
+            "must be a time such as `2030-01-31T12:00:00Z`, {latest}or relative such as `+PT30S`"
         );
         Fault::field(field, problem)
     })

@@ -11,7 +11,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::reach::Reach;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
-use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::partitions::{Maintain, Maintained};
@@ -436,6 +436,10 @@ impl Store for PostgresStore {
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         read::event::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn newest_events(&self, query: NewestQuery) -> Result<NewestPage, StoreError> {
+        read::event::newest(&self.inner.readers.get().await?, &query).await
     }
 
     async fn events_end(&self) -> Result<String, StoreError> {

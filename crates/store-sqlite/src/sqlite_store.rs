@@ -11,7 +11,7 @@ use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 use outlast_store::apply::reach::Reach;
 use outlast_store::command::ClassId;
-use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
@@ -301,6 +301,10 @@ impl Store for SqliteStore {
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         self.read(move |db| read::event::page(db, &query)).await
+    }
+
+    async fn newest_events(&self, query: NewestQuery) -> Result<NewestPage, StoreError> {
+        self.read(move |db| read::event::newest(db, &query)).await
     }
 
     async fn events_end(&self) -> Result<String, StoreError> {

@@ -15,6 +15,9 @@
 //! Batches of different lanes are read in the order of time, as far as their lanes' own order
 //! allows: clocks of writers differ a little, and no event is skipped for it.
 
+mod newest;
+mod time_position;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -24,6 +27,9 @@ use outlast_core::limits::EVENTS_BYTES_MAX;
 use crate::codec;
 use crate::error::StoreError;
 use crate::event::{Event, EventPage, EventQuery};
+
+pub use newest::Newest;
+pub use time_position::TimePosition;
 
 /// Batches and events looked at in one page at most, but for the rest of a batch: a rare filter must
 /// not read the whole log.
@@ -67,6 +73,21 @@ impl Cursor {
         let place = |last: Option<i64>| LanePosition { n: last.map_or(0, |n| n + 1), i: 0 };
         let open = open.into_iter().filter(|(lane, _)| *lane <= upto);
         Self { upto, positions: open.map(|(lane, last)| (lane, place(last))).collect() }
+    }
+
+    /// The cursor that reads on after a place: `lanes` are all that there are, each with the number of
+    /// its first batch from [`TimePosition::first_time`] on.
+    #[must_use]
+    pub fn after(place: TimePosition, lanes: &[(i64, i64)]) -> Self {
+        let mut cursor = Self::default();
+        for (lane, first) in lanes.iter().copied() {
+            let is_its = u128::from(lane.unsigned_abs()) == place.lane;
+            let n = if is_its { first.max(place.n) } else { first };
+            let i = if is_its && n == place.n { place.i } else { 0 };
+            cursor.upto = cursor.upto.max(lane);
+            cursor.positions.insert(lane, LanePosition { n, i });
+        }
+        cursor
     }
 
     /// Returns the highest lane that was entered.

@@ -157,3 +157,25 @@ pub struct EventPage {
     /// Whether the log was looked at to its end.
     pub is_complete: bool,
 }
+
+/// Which of the newest events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewestQuery {
+    /// What they are about, and how many at most. Where it begins does not matter.
+    pub of: EventQuery,
+    /// Logged at this time or later.
+    pub since: Option<Timestamp>,
+    /// Logged before this time.
+    pub until: Option<Timestamp>,
+    /// Before this place: [`NewestPage::previous`], or the id of an event of such a page.
+    pub before: Option<String>,
+}
+
+/// The newest events, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewestPage {
+    /// The events, each with a cursor that continues after it.
+    pub events: Vec<(String, Event)>,
+    /// Where the page before this one ends; `None` if nothing is before it.
+    pub previous: Option<String>,
+}

@@ -42,7 +42,7 @@ use outlast_core::time::Timestamp;
 use crate::arrival::EnqueuedArrived;
 use crate::command::{Batch, BatchId, ClassId, Command};
 use crate::error::StoreError;
-use crate::event::{EventPage, EventQuery};
+use crate::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
@@ -382,6 +382,10 @@ impl Store for ModelStore {
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {
         self.open()?.events(&query)
+    }
+
+    async fn newest_events(&self, query: NewestQuery) -> Result<NewestPage, StoreError> {
+        self.open()?.newest_events(&query)
     }
 
     async fn events_end(&self) -> Result<String, StoreError> {

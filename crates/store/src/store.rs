@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use crate::command::{Batch, BatchId, ClassId};
 use crate::error::StoreError;
-use crate::event::{EventPage, EventQuery};
+use crate::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
@@ -163,6 +163,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Reads the event log.
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError>;
+
+    /// Reads the event log from its end backwards. A page looks at a bounded part of it, so it may have
+    /// fewer events than there are before [`NewestPage::previous`].
+    async fn newest_events(&self, query: NewestQuery) -> Result<NewestPage, StoreError>;
 
     /// Returns the cursor after every event there is: what is read from there is new.
     async fn events_end(&self) -> Result<String, StoreError>;

@@ -11,6 +11,8 @@ const COMMON: &[(&str, &str)] = &[
     ("action_ref", "--action"),
     ("created_after", "--since"),
     ("created_before", "--before"),
+    ("error_contains", "--error-contains"),
+    ("key", "--key"),
     ("cursor", "--cursor"),
     ("limit", "--limit"),
 ];
@@ -36,7 +38,13 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
 ];
 
 /// What filters events.
-pub(super) const EVENTS: &[(&str, &str)] = &[("type", "--type"), ("cursor", "--after")];
+pub(super) const EVENTS: &[(&str, &str)] = &[
+    ("type", "--type"),
+    ("cursor", "--after"),
+    ("before", "--before"),
+    ("since", "--since"),
+    ("until", "--until"),
+];
 
 /// Names flags in place of fields: those of the command, then those that all have.
 pub(super) fn in_flags(failure: Failure, own: &[(&str, &str)]) -> Failure {

@@ -1,8 +1,11 @@
 //! The event log: which events a request asks for, reading them, and writing them in the OJS
 //! format.
 
+use std::collections::{BTreeSet, HashMap};
+
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::event::{Event, EventName, EventPage, EventQuery};
+use outlast_store::cursor::TimePosition;
+use outlast_store::event::{Event, EventName, EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use uuid::Uuid;
@@ -51,13 +54,76 @@ pub(super) fn cursor(req: &ApiRequest) -> Option<String> {
     last.or_else(|| req.query("cursor")).or_else(|| req.query("after"))
 }
 
-/// Answers with a page of events under `data`.
-pub(crate) async fn list_as_data(app: &App, query: EventQuery) -> Result<ApiResponse, ApiError> {
-    let (events, next) = read(app, query).await?;
+/// Sets where a stream, or a page that is read forwards, begins: after a cursor, or at the time in
+/// `since`. Refuses what only a page of the newest events has.
+pub(super) async fn begin(
+    req: ApiRequest,
+    mut query: EventQuery,
+) -> Result<(ApiRequest, EventQuery), ApiError> {
+    for name in ["until", "before"] {
+        if req.query(name).is_some() {
+            let problem = "goes with `newest=true`: other pages and streams go forwards";
+            return Err(Fault::field(name, problem).into());
+        }
+    }
+    query.after = cursor(&req);
+    if query.after.is_none() && req.query("since").is_some() {
+        let now = req.app.now().await?;
+        let since = req.time("since", now)?;
+        query.after = since.map(|since| TimePosition::at(since.0.max(0)).to_string());
+    }
+    Ok((req, query))
+}
+
+/// Answers with a page of events under `data`: the newest ones if they are asked for.
+pub(super) async fn list_as_data(
+    req: ApiRequest,
+    mut query: EventQuery,
+) -> Result<ApiResponse, ApiError> {
+    query.limit = req.page()?.limit;
+    if req.flag("newest")? {
+        return newest_as_data(req, query).await;
+    }
+    let (req, query) = begin(req, query).await?;
+    let (events, next) = read(&req.app, query).await?;
+    let names = names(&req.app, &events).await?;
     Ok(ApiResponse::object(|object| {
-        object.array("data", &events, |out, (cursor, event)| write(out, cursor, event));
+        object.array("data", &events, |out, logged| write_named(out, logged, &names));
         object.text_or_null("next_cursor", next.as_deref());
     }))
+}
+
+async fn newest_as_data(req: ApiRequest, of: EventQuery) -> Result<ApiResponse, ApiError> {
+    if cursor(&req).is_some() {
+        let problem = "goes forwards; the newest events are read backwards, with `before`";
+        return Err(Fault::field("cursor", problem).into());
+    }
+    let now = req.app.now().await?;
+    let (since, until) = (req.time("since", now)?, req.time("until", now)?);
+    let query = NewestQuery { of, since, until, before: req.query("before") };
+    let has_place = query.before.is_some();
+    let page = req.app.engine.store().newest_events(query).await;
+    let NewestPage { events, previous } =
+        page.map_err(|error| ApiError::of_page(error, has_place))?;
+    let names = names(&req.app, &events).await?;
+    Ok(ApiResponse::object(|object| {
+        object.array("data", &events, |out, logged| write_named(out, logged, &names));
+        object.text_or_null("next_cursor", events.last().map(|(cursor, _)| cursor.as_str()));
+        object.text_or_null("previous_cursor", previous.as_deref());
+    }))
+}
+
+/// Looks up what the workers of some events are called; not those that were forgotten.
+async fn names(
+    app: &App,
+    events: &[(String, Event)],
+) -> Result<HashMap<WorkerId, String>, ApiError> {
+    let workers: BTreeSet<WorkerId> = events.iter().filter_map(|(_, event)| event.worker).collect();
+    if workers.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let found = app.engine.store().workers_named(workers.into_iter().collect()).await?;
+    Ok(found.into_iter().map(|worker| (worker.id, worker.name)).collect())
 }
 
 /// Reads one page.
@@ -91,6 +157,17 @@ pub(crate) async fn read(
 
 /// Writes an event in the OJS format.
 pub(crate) fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
+    write_with(out, cursor, event, None);
+}
+
+/// Writes an event with the name of its worker.
+fn write_named(out: &mut Vec<u8>, logged: &(String, Event), names: &HashMap<WorkerId, String>) {
+    let (cursor, event) = logged;
+    let name = event.worker.and_then(|worker| names.get(&worker));
+    write_with(out, cursor, event, name.map(String::as_str));
+}
+
+fn write_with(out: &mut Vec<u8>, cursor: &str, event: &Event, name: Option<&str>) {
     let mut object = Object::begin(out);
     object.text("specversion", "1.0");
     object.text("id", cursor);
@@ -102,11 +179,11 @@ pub(crate) fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
     if let Some(job) = event.job {
         object.plain("subject", job);
     }
-    object.object("data", |object| data(object, event));
+    object.object("data", |object| data(object, event, name));
     object.end();
 }
 
-fn data(object: &mut Object<'_>, event: &Event) {
+fn data(object: &mut Object<'_>, event: &Event, worker_name: Option<&str>) {
     if let Some(job) = event.job {
         object.plain("job_id", job);
     }
@@ -133,6 +210,9 @@ fn data(object: &mut Object<'_>, event: &Event) {
     }
     if let Some(worker) = event.worker {
         object.plain("worker_id", worker);
+    }
+    if let Some(name) = worker_name {
+        object.text("worker_name", name);
     }
     object.text("by", &event.by);
     object.text("evidence", &event.evidence);

@@ -16,6 +16,10 @@ const FILTERS: &[(&str, &str)] = &[
     ("type", "Only of these types, such as `job.completed,job.failed` or `worker.*`"),
     ("cursor", "Only events after this one"),
     ("stream", "`false` for a page of JSON, as with `Accept: application/json`"),
+    ("newest", "`true` for a page of the newest events, oldest first, instead of the oldest"),
+    ("since", "Only events at or after this time, or within this long, such as `3h`"),
+    ("until", "Only events before this time, or longer ago than this; with `newest=true`"),
+    ("before", "Only events before this `previous_cursor`; with `newest=true`"),
     ("limit", "Page size"),
     ("job_id", "Alias of `execution`, from the OJS standard"),
     ("types", "Alias of `type`"),
@@ -32,15 +36,14 @@ pub(super) fn routes() -> Routes {
     )
 }
 
-/// A stream unless JSON is asked for. It begins with what happens next, a page with the
-/// oldest event that is kept, and both after a cursor where one is given.
+/// A stream unless JSON or the newest events are asked for. It begins with what happens next, a page
+/// with the oldest event that is kept, and both after a cursor or at a time where one is given.
 async fn events(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let mut query = event_log::filter(&mut req).await?;
-    query.after = event_log::cursor(&req);
-    if !stream::is_wanted(&req, true)? {
-        query.limit = req.page()?.limit;
-        return event_log::list_as_data(&req.app, query).await;
+    let query = event_log::filter(&mut req).await?;
+    if req.flag("newest")? || !stream::is_wanted(&req, true)? {
+        return event_log::list_as_data(req, query).await;
     }
+    let (req, mut query) = event_log::begin(req, query).await?;
     if query.after.is_none() {
         query.after = Some(req.app.engine.store().events_end().await?);
     }

@@ -13,9 +13,12 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::query::Page;
-use outlast_wire::Fault;
 use outlast_wire::ojs::names;
+use outlast_wire::time::When;
+use outlast_wire::{Fault, duration};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::App;
@@ -191,6 +194,14 @@ impl ApiRequest {
         found.filter(|value| !value.is_empty())
     }
 
+    /// Returns every value of a parameter that may be given several times, empty ones left out.
+    pub(crate) fn every(&self, name: &str) -> Vec<String> {
+        let pairs = self.parts.uri.query().unwrap_or_default().split('&');
+        let pairs = pairs.filter_map(|pair| pair.split_once('='));
+        let found = pairs.filter(|(key, _)| decoded(key) == name).map(|(_, value)| decoded(value));
+        found.filter(|value| !value.is_empty()).collect()
+    }
+
     /// Returns a number in the query.
     pub(crate) fn number<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         let Some(text) = self.query(name) else { return Ok(None) };
@@ -198,6 +209,28 @@ impl ApiRequest {
         number
             .map(Some)
             .map_err(|_not| Fault::field(name, "must be a whole number, not negative").into())
+    }
+
+    /// Returns the time in the query, which may also be how long ago it was.
+    pub(crate) fn time(&self, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+        let Some(text) = self.query(name) else { return Ok(None) };
+        if let Some(When::At(at)) = When::parse(&text) {
+            return Ok(Some(at));
+        }
+        let ago = duration::value(&Value::String(text));
+        let before = |ago: Span| now.0.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX));
+        ago.map(|ago| Some(Timestamp(before(ago)))).ok_or_else(|| {
+            Fault::field(name, "must be a time such as 2026-11-21T12:00:00Z, or how long ago: 2h")
+        })
+    }
+
+    /// Returns whether the query asks for something that is on or off.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, Fault> {
+        match self.query(name).as_deref() {
+            Some("true" | "1") => Ok(true),
+            Some("false" | "0") | None => Ok(false),
+            Some(_) => Err(Fault::field(name, "must be `true` or `false`")),
+        }
     }
 
     /// Returns the first and the last id with the prefix in the parameter `id`. Hyphens do not
@@ -215,6 +248,18 @@ impl ApiRequest {
             (Ok(first), Ok(last)) if is_prefix => Ok(Some((first, last))),
             _ => Err(Fault::field("id", "must be the first 4 to 32 digits of an id").into()),
         }
+    }
+
+    /// Returns the digits that an id ends with, from the parameter `id_suffix`, without hyphens.
+    pub(crate) fn id_suffix(&self) -> Result<Option<String>, Fault> {
+        let Some(suffix) = self.query("id_suffix") else { return Ok(None) };
+        let digits: String = suffix.chars().filter(|c| *c != '-').collect();
+        let is_suffix = (4..=32).contains(&digits.len())
+            && digits.chars().all(|digit| digit.is_ascii_hexdigit());
+        if !is_suffix {
+            return Err(Fault::field("id_suffix", "must be the last 4 to 32 digits of an id"));
+        }
+        Ok(Some(digits.to_ascii_lowercase()))
     }
 
     /// Returns a comma-separated list in the query.

@@ -107,9 +107,11 @@ impl Schema {
                 ("data", list(named("LogPiece"))),
                 ("pagination", object(&[("limit", int()), ("next_cursor", int())])),
             ]),
-            Self::Events => {
-                object(&[("data", list(named("Event"))), ("next_cursor", or_null(text()))])
-            }
+            Self::Events => object(&[
+                ("data", list(named("Event"))),
+                ("next_cursor", or_null(text())),
+                ("previous_cursor?", or_null(text())),
+            ]),
             Self::OjsEvents => {
                 object(&[("events", list(named("Event"))), ("next_cursor", or_null(text()))])
             }

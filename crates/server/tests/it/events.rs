@@ -396,3 +396,38 @@ async fn a_page_is_given_to_who_asks_for_json() {
     let rest = api.get(&format!("/api/v1/events?stream=false&cursor={cursor}")).await.expect(200);
     assert_eq!(rest["data"], json!([]));
 }
+
+#[tokio::test]
+async fn newest_events_are_given_with_the_names_of_workers_and_a_way_back() {
+    let api = Api::start();
+    let ids = [api.enqueue(json!({})).await, api.enqueue(json!({})).await];
+    api.beat(json!({"worker_id": "w1", "state": "running", "active_jobs": []})).await;
+    let path = "/api/v1/events?newest=true";
+    let page = api.get(&format!("{path}&limit=1&type=job.*")).await.expect(200);
+    assert_eq!(page["data"][0]["data"]["job_id"], ids[1].as_str(), "{page}");
+    let back = page["previous_cursor"].as_str().expect("there is an earlier one");
+    let before = api.get(&format!("{path}&before={back}")).await.expect(200);
+    assert_eq!(before["data"][0]["data"]["job_id"], ids[0].as_str(), "{before}");
+    assert_eq!(before["previous_cursor"], Value::Null, "{before}");
+    let next = page["next_cursor"].as_str().expect("a cursor");
+    let after = api.get(&format!("/api/v1/events?stream=false&cursor={next}")).await.expect(200);
+    assert_eq!(after["data"][0]["data"]["worker_name"], "w1", "{after}");
+    let all = api.get(&format!("{path}&since=1h")).await.expect(200);
+    let listed = api.get("/api/v1/events?stream=false&since=1h").await.expect(200);
+    let kinds = |page: &Value| {
+        let events = page["data"].as_array().expect("events").clone();
+        events.into_iter().map(|event| event["type"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((kinds(&all), kinds(&all).len()), (kinds(&listed), 3));
+    let none = api.get(&format!("{path}&until=1h")).await.expect(200);
+    assert_eq!(none["data"], json!([]));
+    for wrong in [
+        "/api/v1/events?newest=maybe",
+        "/api/v1/events?newest=true&cursor=a",
+        "/api/v1/events?newest=true&before=a",
+        "/api/v1/events?stream=false&until=1h",
+        "/api/v1/events?newest=true&since=soon",
+    ] {
+        api.get(wrong).await.refused(400, "invalid_request");
+    }
+}

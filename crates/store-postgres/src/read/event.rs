@@ -6,8 +6,11 @@ use std::collections::HashMap;
 
 use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::StoreError;
-use outlast_store::cursor::{Cursor, EVER, Logged, Reading, Window, life_of, window};
-use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::cursor::{
+    Cursor, EVER, Logged, Newest, Reading, TimePosition, Window, life_of, window,
+};
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;
 use crate::row::get;
@@ -47,7 +50,43 @@ const BATCHES: &str = "select x.lane, x.n, x.at,
                  order by b.n limit $4) b) b) x
      order by x.lane, x.n";
 
+/// The last batches before one, in the order of time. Their index is by time; only those of one
+/// millisecond are sorted. Those that there is no room for have no events: the first one and those
+/// before it come to `$6` bytes.
+const NEWEST: &str = "select x.lane, x.n, x.at,
+         case when x.upto <= $6::bigint or x.upto = octet_length(x.body) then x.body end
+     from (
+         select b.lane, b.n, b.at, b.body, sum(octet_length(b.body)) over (
+             order by b.at desc, b.lane desc, b.n desc rows unbounded preceding) as upto
+         from (
+             select b.lane, b.n, b.at, b.body from event_batch b
+             where b.at <= $1 and b.at >= $4 and (b.at, b.lane, b.n) < ($1, $2, $3)
+             order by b.at desc, b.lane desc, b.n desc limit $5) b) x
+     order by x.at desc, x.lane desc, x.n desc";
+
+/// The number of the first batch of each lane that has a time or a later one. Time never falls
+/// within a lane, so what is left is halved until one is.
+const FIRST_AT: &str = "select l.lane, s.n
+     from unnest($1::bigint[], $2::bigint[]) l(lane, at)
+     cross join lateral (
+         with recursive b(low, high) as (
+             select coalesce((select e.n from event_batch e where e.lane = l.lane
+                         order by e.n limit 1), 0),
+                    coalesce((select e.n from event_batch e where e.lane = l.lane
+                         order by e.n desc limit 1) + 1, 0)
+             union all
+             select case when p.is_before then p.mid + 1 else b.low end,
+                    case when p.is_before then b.high else p.mid end
+             from b
+             cross join lateral (select (b.low + b.high) / 2 as mid) m
+             cross join lateral (select m.mid,
+                 (select e.at from event_batch e where e.lane = l.lane and e.n >= m.mid
+                  order by e.n limit 1) < l.at as is_before) p
+             where b.low < b.high)
+         select b.low as n from b where b.low >= b.high) s";
+
 pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPage, StoreError> {
+    let query = &in_lanes(reader, query).await?;
     let mut reading = Reading::of(query)?;
     // Before the job is loaded: what happens to it later is logged after this.
     let end = match query.job {
@@ -62,6 +101,46 @@ pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPag
             return Ok(reading.page_until(end.filter(|_| is_bounded)));
         }
     }
+}
+
+/// The newest events.
+pub(crate) async fn newest(reader: &Reader, query: &NewestQuery) -> Result<NewestPage, StoreError> {
+    let mut newest = Newest::of(query, life(reader, &query.of).await?)?;
+    let room = i64::try_from(EVENTS_BYTES_MAX).unwrap_or(i64::MAX);
+    loop {
+        let ((at, lane, n), window) = (newest.end(), newest.window());
+        let most = i64::try_from(window).unwrap_or(i64::MAX);
+        let values: [&(dyn ToSql + Sync); 6] = [&at, &lane, &n, &newest.since(), &most, &room];
+        let rows = reader.all(NEWEST, &values).await?;
+        let mut is_last = rows.len() < window;
+        for row in &rows {
+            let batch = Logged { n: get(row, 1)?, at: get(row, 2)?, body: get(row, 3)? };
+            if batch.body.is_none() {
+                is_last = false;
+                break;
+            }
+            if newest.take(get(row, 0)?, &batch)? {
+                return Ok(newest.page(true));
+            }
+        }
+        if is_last {
+            return Ok(newest.page(false));
+        }
+    }
+}
+
+/// The query with a cursor that reads lane by lane, if it has one of time.
+async fn in_lanes(reader: &Reader, query: &EventQuery) -> Result<EventQuery, StoreError> {
+    let place = query.after.as_deref().and_then(TimePosition::parse);
+    let Some(place) = place else { return Ok(query.clone()) };
+    let rows = reader.all(LANES, &[&0_i64, &Vec::<i64>::new()]).await?;
+    let lanes: Vec<i64> = rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
+    let times: Vec<i64> = lanes.iter().map(|lane| place.first_time(*lane)).collect();
+    let mut firsts: Vec<(i64, i64)> = Vec::with_capacity(lanes.len());
+    for row in &reader.all(FIRST_AT, &[&lanes, &times]).await? {
+        firsts.push((get(row, 0)?, get(row, 1)?));
+    }
+    Ok(EventQuery { after: Some(Cursor::after(place, &firsts).text()), ..query.clone() })
 }
 
 async fn windows(

@@ -1,11 +1,13 @@
 //! The event log, in the order of writing. What came with a store that was moved here was
 //! written by several servers, each in lanes of its own.
 
+use std::collections::BinaryHeap;
+
 use outlast_store::StoreError;
 use outlast_store::cursor::{
-    Cursor, EVER, Logged, Reading, Size, Window, life_of, window, with_room,
+    Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Window, life_of, window, with_room,
 };
-use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::row::failed;
@@ -31,7 +33,12 @@ const BODY: &str = "select body from event_batch where lane = ?1 and n = ?2";
 /// The first batch of a lane that has this number or a higher one.
 const FROM: &str = "select n, at from event_batch where lane = ?1 and n >= ?2 order by n limit 1";
 
+/// The last batch of a lane that has a lower number.
+const BEFORE: &str =
+    "select n, at from event_batch where lane = ?1 and n < ?2 order by n desc limit 1";
+
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
+    let query = &in_lanes(db, query)?;
     let mut reading = Reading::of(query)?;
     // Before the job is loaded: what happens to it later is logged after this.
     let end = if query.job.is_some() { Some(end(db)?) } else { None };
@@ -70,6 +77,47 @@ fn windows(
         windows.push(Window::new(lane, batches, limit));
     }
     Ok(windows)
+}
+
+/// The newest events. The last batches of all lanes are merged, the latest first.
+pub(crate) fn newest(db: &Connection, query: &NewestQuery) -> Result<NewestPage, StoreError> {
+    let mut newest = Newest::of(query, life(db, &query.of)?)?;
+    let (time, end_lane, end_n) = newest.end();
+    let mut before = db.prepare_cached(BEFORE).map_err(failed)?;
+    let mut last = |lane: i64, n: i64| -> Result<Option<(i64, i64, i64)>, StoreError> {
+        let found = before.query_row((lane, n), |row| Ok((row.get(1)?, lane, row.get(0)?)));
+        found.optional().map_err(failed)
+    };
+    let mut heads = BinaryHeap::new();
+    for (lane, _) in lanes(db, &Cursor::default())? {
+        let end = match (lane.cmp(&end_lane), time) {
+            (_, i64::MAX) => i64::MAX,
+            (std::cmp::Ordering::Less, _) => number_at(db, (lane, 0), time.saturating_add(1))?,
+            (std::cmp::Ordering::Equal, _) => end_n,
+            (std::cmp::Ordering::Greater, _) => number_at(db, (lane, 0), time)?,
+        };
+        heads.extend(last(lane, end)?);
+    }
+    let mut body = db.prepare_cached(BODY).map_err(failed)?;
+    while let Some((at, lane, n)) = heads.pop() {
+        let body = body.query_row((lane, n), |row| row.get(0)).map_err(failed)?;
+        if newest.take(lane, &Logged { n, at, body })? {
+            return Ok(newest.page(true));
+        }
+        heads.extend(last(lane, n)?);
+    }
+    Ok(newest.page(false))
+}
+
+/// The query with a cursor that reads lane by lane, if it has one of time.
+fn in_lanes(db: &Connection, query: &EventQuery) -> Result<EventQuery, StoreError> {
+    let place = query.after.as_deref().and_then(TimePosition::parse);
+    let Some(place) = place else { return Ok(query.clone()) };
+    let mut firsts = Vec::new();
+    for (lane, _) in lanes(db, &Cursor::default())? {
+        firsts.push((lane, number_at(db, (lane, 0), place.first_time(lane))?));
+    }
+    Ok(EventQuery { after: Some(Cursor::after(place, &firsts).text()), ..query.clone() })
 }
 
 fn lanes(db: &Connection, cursor: &Cursor) -> Result<Vec<(i64, bool)>, StoreError> {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::command::{Batch, BatchId, ClaimFrom, Claimant, Command, First, Renew, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{START, World, failed};
-use crate::event::EventQuery;
+use crate::event::{EventQuery, NewestPage, NewestQuery};
 use crate::reply::Reply;
 use crate::store::{Clock, Store};
 
@@ -22,6 +22,8 @@ cases![
     readers_pass_hundreds_of_servers,
     events_of_a_job_are_whole_wherever_it_is,
     start_that_is_reported_again_is_no_event,
+    newest_events_are_read_back_to_front,
+    newest_events_are_of_the_time_and_the_job_asked_for,
 ];
 
 /// A clock that tells each who asks something else: as far apart as those of two connections
@@ -295,4 +297,93 @@ fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>
     assert_eq!(names(world), before);
     world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
     assert_eq!(world.attempts(id)[0].pack_digest.as_deref(), Some("abc"));
+}
+
+fn newest(of: EventQuery, before: Option<String>) -> NewestQuery {
+    NewestQuery { of, since: None, until: None, before }
+}
+
+fn every(limit: u32) -> EventQuery {
+    let (names, queues) = (Vec::new(), Vec::new());
+    EventQuery { after: None, names, queues, job: None, worker: None, limit }
+}
+
+fn jobs_of(page: &NewestPage) -> Vec<JobId> {
+    page.events.iter().filter_map(|(_, event)| event.job).collect()
+}
+
+/// Pages from the end to the beginning are the whole log, in the order of time, and each event of
+/// them is where a reader can go on, in both directions.
+fn newest_events_are_read_back_to_front<H: Harness>(world: &mut World<'_, H>) {
+    let mut scene = Scene::new(world, 11);
+    for _ in 0..4 {
+        scene.begin_lane();
+    }
+    for _ in 0..40 {
+        let (at, jobs) = (scene.random.below(4), scene.random.below(4));
+        scene.write(at, jobs);
+    }
+    let stored: HashSet<JobId> = scene.stored.iter().map(|(_, job)| *job).collect();
+    let page = |query| scene.world.ask(scene.store.newest_events(query));
+    let mut all: Vec<(String, JobId)> = Vec::new();
+    let (mut before, mut last) = (None, Timestamp(i64::MAX));
+    loop {
+        let of = EventQuery { names: vec!["job.enqueued".into()], ..every(7) };
+        let found = page(newest(of, before));
+        for (_, event) in found.events.iter().rev() {
+            assert!(event.at <= last, "in the order of time");
+            last = event.at;
+        }
+        let jobs = jobs_of(&found);
+        let ids = found.events.into_iter().map(|(id, _)| id);
+        all.splice(0..0, ids.zip(jobs));
+        before = found.previous;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(all.len(), stored.len(), "each once");
+    assert_eq!(all.iter().map(|(_, job)| *job).collect::<HashSet<_>>(), stored);
+    for at in [0, 1, all.len() / 2, all.len() - 2, all.len() - 1] {
+        let (earlier, later) = all.split_at(at + 1);
+        let jobs = |of: &[(String, JobId)]| of.iter().map(|(_, job)| *job).collect::<Vec<_>>();
+        let id = all[at].0.clone();
+        let names = vec!["job.enqueued".to_owned()];
+        let after = EventQuery { after: Some(id.clone()), names: names.clone(), ..every(1000) };
+        let read = scene.world.ask(scene.store.events(after));
+        let read: HashSet<JobId> = read.events.iter().filter_map(|(_, it)| it.job).collect();
+        assert_eq!(read, jobs(later).into_iter().collect(), "on from {id}");
+        let back = page(newest(EventQuery { names, ..every(1000) }, Some(id)));
+        assert_eq!(jobs_of(&back), jobs(earlier));
+        assert_eq!(back.previous, None);
+    }
+}
+
+fn newest_events_are_of_the_time_and_the_job_asked_for<H: Harness>(world: &mut World<'_, H>) {
+    let mut jobs = Vec::new();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        world.wait(Span::from_secs(10));
+        times.push(world.now());
+        jobs.push(world.add_plain());
+    }
+    let enqueued = || EventQuery { names: vec!["job.enqueued".into()], ..every(100) };
+    let found = |query| jobs_of(&world.ask(world.store().newest_events(query)));
+    let of_time = |since: Option<usize>, until: Option<usize>| {
+        let time = |at: usize| times[at];
+        let (since, until) = (since.map(time), until.map(time));
+        found(NewestQuery { since, until, ..newest(enqueued(), None) })
+    };
+    assert_eq!(of_time(Some(1), Some(3)), jobs[1..3]);
+    assert_eq!(of_time(Some(4), None), jobs[4..]);
+    assert_eq!(of_time(None, Some(1)), jobs[..1]);
+    assert_eq!(of_time(Some(3), Some(3)), []);
+    assert_eq!(found(newest(EventQuery { limit: 2, ..enqueued() }, None)), jobs[3..]);
+    for job in &jobs {
+        assert_eq!(found(newest(EventQuery { job: Some(*job), ..every(100) }, None)), [*job]);
+    }
+    let nowhere = newest(enqueued(), Some("@1.2".into()));
+    let refused =
+        world.refusal(|store| async move { store.newest_events(nowhere).await.map(drop) });
+    assert!(matches!(refused, Some(crate::error::StoreError::Rejected(_))), "{refused:?}");
 }

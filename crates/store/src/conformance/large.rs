@@ -10,7 +10,7 @@ use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::error::StoreError;
-use crate::event::EventQuery;
+use crate::event::{EventQuery, NewestQuery};
 use crate::query::{AheadQuery, JobQuery, LogQuery, Page, WorkerQuery};
 use crate::store::Store;
 
@@ -83,6 +83,11 @@ impl Read {
                 let names = vec!["worker.registered".to_owned()];
                 let query = EventQuery { names, ..events_of(None) };
                 format!("{} events", store.events(query).await?.events.len())
+            }
+            Self::Other("newest events") => {
+                let (of, since) = (events_of(None), None);
+                let query = NewestQuery { of, since, until: None, before: None };
+                format!("{} events", store.newest_events(query).await?.events.len())
             }
             Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
             Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
@@ -199,6 +204,9 @@ pub fn reads() -> Vec<Read> {
         ("ids of all", JobQuery { ids: Some((JobId(Uuid::nil()), JobId(Uuid::max()))), ..all() }),
         ("worker", JobQuery { worker: Some(worker(1)), ..all() }),
         ("worker and running", JobQuery { worker: Some(worker(1)), ..of(&[State::Active]) }),
+        ("key of none", JobQuery { keys: [("k".into(), "v".into())].into(), ..all() }),
+        ("error of none", JobQuery { error: Some("no such error".into()), ..all() }),
+        ("end of an id", JobQuery { id_suffix: Some("bad0bad0".into()), ..all() }),
     ];
     let others = [
         "queues",
@@ -211,6 +219,7 @@ pub fn reads() -> Vec<Read> {
         "worker by name",
         "events of a job",
         "events of a name",
+        "newest events",
         "held by a worker",
         "cancelled of workers",
         "dead letters",

@@ -162,13 +162,12 @@ fn piece(out: &mut Vec<u8>, line: &LogLine) {
 /// Returns the execution's events: a page, or a stream from the first one on.
 pub(super) async fn events(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let job = known(&mut req).await?;
-    let mut query = EventQuery { job: Some(job), ..event_log::filter(&mut req).await? };
-    query.after = event_log::cursor(&req);
-    if stream::is_wanted(&req, false)? {
+    let query = EventQuery { job: Some(job), ..event_log::filter(&mut req).await? };
+    if !req.flag("newest")? && stream::is_wanted(&req, false)? {
+        let (req, query) = event_log::begin(req, query).await?;
         return stream::respond(req, query).await;
     }
-    query.limit = req.page()?.limit;
-    event_log::list_as_data(&req.app, query).await
+    event_log::list_as_data(req, query).await
 }
 
 pub(super) async fn attempts(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -118,6 +118,7 @@ pub(super) fn event() -> Value {
         ("outcome?", text()),
         ("duration_ms?", int()),
         ("worker_id?", uuid()),
+        ("worker_name?", text()),
         ("by", text()),
         ("evidence", text()),
         ("evidence_code?", evidence_code()),

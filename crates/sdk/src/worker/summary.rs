@@ -1,5 +1,7 @@
 //! What a worker has to say when it has ended.
 
+use std::fmt;
+
 use outlast_core::evidence::EvidenceCode;
 use outlast_core::labels::LabelError;
 
@@ -30,6 +32,28 @@ pub struct Summary {
     pub lapses: u64,
     /// It was terminated three times and left at once.
     pub left_at_once: bool,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.completed, "completed"),
+            (self.failed, "failed"),
+            (self.interrupted, "interrupted"),
+            (self.stopped, "stopped"),
+            (self.handed_back, "handed back"),
+            (self.refused, "refused"),
+            (self.unanswered, "unanswered"),
+            (self.thrown_away, "thrown away"),
+            (self.lapses, "times lapsed"),
+        ];
+        let mut said = counts.iter().filter(|(count, _)| *count > 0);
+        match said.next() {
+            None => f.write_str("no attempts")?,
+            Some((count, words)) => write!(f, "{count} {words}")?,
+        }
+        said.try_for_each(|(count, words)| write!(f, ", {count} {words}"))
+    }
 }
 
 /// Why a worker cannot be made.
@@ -105,5 +129,17 @@ impl RunError {
             | Self::Signals(_)
             | Self::Heartbeat(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Summary;
+
+    #[test]
+    fn a_summary_says_what_there_was_in_words() {
+        assert_eq!(Summary::default().to_string(), "no attempts");
+        let summary = Summary { completed: 5, handed_back: 1, lapses: 2, ..Summary::default() };
+        assert_eq!(summary.to_string(), "5 completed, 1 handed back, 2 times lapsed");
     }
 }

@@ -232,7 +232,12 @@ impl<H: Handler> Engine<H> {
         if unanswered > 0 {
             tracing::warn!(unanswered, "leaving with unanswered reports");
         }
-        tracing::info!(summary = ?self.exit.summary, "deregistering worker {} (ID: {worker})", self.profile.name);
+        let (name, summary) = (&self.profile.name, &self.exit.summary);
+        match &self.exit.fatal {
+            None => tracing::info!(%summary, "deregistering worker {name} (ID: {worker})"),
+            // Who waits for the worker says why it ended.
+            Some(_) => tracing::info!(%summary, "worker {name} (ID: {worker}) ends"),
+        }
         let session = self.session.connection.take();
         if session.is_none() {
             self.drop_output();
@@ -269,10 +274,12 @@ impl<H: Handler> Engine<H> {
                 "results are thrown away and their jobs run again: no server took them in time"
             );
         }
-        tracing::info!("graceful shutdown: done");
         match self.exit.fatal {
             Some(error) => Err(error),
-            None => Ok(self.exit.summary),
+            None => {
+                tracing::info!("graceful shutdown: done");
+                Ok(self.exit.summary)
+            }
         }
     }
 }

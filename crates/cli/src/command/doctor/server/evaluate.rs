@@ -152,7 +152,15 @@ fn untaken(report: &Value) -> Check {
         let names: Vec<String> = stranded.iter().map(worded).collect();
         let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
         let fact = format!("{kinds} that no worker can run: {}", few(&names));
-        let fix = "start a worker that serves this queue, runtime and labels, with the same packs";
+        let lacks_action =
+            stranded.iter().any(|class| text_at(class, "reason").contains("without action"));
+        let fix = if lacks_action {
+            "a worker offers an action only with its pack, its interpreter and its secrets: look for \
+             `action not offered` in the workers' logs, which say what is missing; or start a worker \
+             with the same packs"
+        } else {
+            "start a worker that serves this queue, runtime and labels, with the same packs"
+        };
         return Check::fail(NAME, fact, fix).with_number(count(stranded.len()), "classes");
     }
     if !paused.is_empty() {

@@ -17,6 +17,7 @@ use crate::command::{
     server, token, worker, workers,
 };
 use crate::config::Environment;
+use crate::last_job;
 use crate::log::{self, LogFormat, Verbosity};
 use crate::secrecy;
 
@@ -236,6 +237,7 @@ pub(crate) fn run() -> ExitCode {
         handover::keep_from_children();
     }
     use_colour(!environment.no_color());
+    last_job::keep_below(&environment);
     let verbosity = (cli.command.verbosity(), cli.parent.is_some());
     let outcome = log_format(&cli, &environment).and_then(|format| {
         log::start(format, verbosity, &environment)?;

@@ -9,6 +9,7 @@ mod cli;
 mod command;
 mod config;
 mod inner_process;
+mod last_job;
 mod log;
 mod open_files;
 mod output;

@@ -161,6 +161,7 @@ impl Plan {
             at_most = at_most.min(ids);
         }
         let is_exact = query.worker.is_none()
+            && !query.looks_inside()
             && query.timed_out.is_none()
             && query.ids.is_none()
             && query.created_from.is_none()
@@ -183,6 +184,7 @@ impl Plan {
             } else if query.states.is_empty() {
                 // Where every row is on the page, the page bounds what is read.
                 let all_match = classes.is_none()
+                    && !query.looks_inside()
                     && query.ids.is_none()
                     && query.created_from.is_none()
                     && query.created_before.is_none()

@@ -24,6 +24,19 @@ pub struct Page {
     pub cursor: Option<String>,
 }
 
+/// A status of a job: its state, and what else tells statuses with the same state apart.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct StatusFilter {
+    /// In one of these states.
+    pub states: Vec<State>,
+    /// Only dead letters after losses, or only others.
+    pub abandoned: Option<bool>,
+    /// Only jobs whose last attempt ended by its time limit, or only others.
+    pub timed_out: Option<bool>,
+    /// Only active jobs whose attempt is known to have started, or only others.
+    pub started: Option<bool>,
+}
+
 /// Which jobs. Every filter that is set must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobQuery {
@@ -43,6 +56,14 @@ pub struct JobQuery {
     pub started: Option<bool>,
     /// Of this tenant.
     pub tenant: Option<String>,
+    /// With one of these statuses, whose states are all in `states`; empty means any.
+    pub statuses: Vec<StatusFilter>,
+    /// With these keys, each of this value.
+    pub keys: BTreeMap<String, String>,
+    /// Whose latest error contains this, whether in upper or lower case.
+    pub error: Option<String>,
+    /// With an id that ends with these digits, in lower case and without hyphens.
+    pub id_suffix: Option<String>,
     /// With an id from the first to the second, both included.
     pub ids: Option<(JobId, JobId)>,
     /// Made at this time or later.
@@ -66,10 +87,40 @@ impl JobQuery {
             timed_out: None,
             started: None,
             tenant: None,
+            statuses: Vec::new(),
+            keys: BTreeMap::new(),
+            error: None,
+            id_suffix: None,
             ids: None,
             created_from: None,
             created_before: None,
             page,
+        }
+    }
+
+    /// Whether only looking at a job tells if it matches, however the counts are.
+    #[must_use]
+    pub fn looks_inside(&self) -> bool {
+        !self.statuses.is_empty()
+            || !self.keys.is_empty()
+            || self.error.is_some()
+            || self.id_suffix.is_some()
+    }
+
+    /// Whether a job has the error that is asked for. Statements of stores find too many: they
+    /// compare a part of the text with all that is stored of errors.
+    #[must_use]
+    pub fn has_error(&self, job: &JobRecord) -> bool {
+        let Some(wanted) = &self.error else { return true };
+        let wanted = wanted.to_lowercase();
+        let contains = |text: &str| text.to_lowercase().contains(&wanted);
+        let Some(error) = job.error.as_deref() else { return false };
+        match serde_json::from_str(error) {
+            Ok(serde_json::Value::Object(parts)) => ["type", "code", "message", "error"]
+                .iter()
+                .filter_map(|name| parts.get(*name)?.as_str())
+                .any(contains),
+            _ => contains(error),
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// Job
+    /// Job, by id, by how its id begins or ends, or @last
     id: String,
     #[command(flatten)]
     target: Target,
@@ -47,7 +47,7 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct Many {
-    /// Jobs
+    /// Jobs, by id, by how their ids begin or end, or @last
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(crate) struct Many {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true))]
 pub(crate) struct Purge {
-    /// Jobs
+    /// Jobs, by id, by how their ids begin or end, or @last
     #[arg(value_name = "ID", group = "which")]
     ids: Vec<String>,
     /// All dead letters

@@ -1,5 +1,6 @@
 //! `outlast jobs`: list, show, cancel, retry, logs.
 
+mod errors;
 pub(crate) mod show;
 mod wait;
 
@@ -27,6 +28,8 @@ const PAGE_MAX: u32 = 500;
 pub(crate) enum Command {
     /// List jobs, newest first
     List(List),
+    /// Group failed jobs by action and error, the most frequent first
+    Errors(errors::Args),
     /// Show one job: its attempts and why it waits
     Show(One),
     /// Cancel jobs, by id or by filter
@@ -46,16 +49,23 @@ pub(crate) enum Command {
 /// Selects jobs.
 #[derive(Debug, Args)]
 pub(crate) struct Filter {
-    /// Only this status: requested, scheduled (claimed, not started), running, completed, failed,
-    /// timeout, cancelled, abandoned
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
-    status: Option<String>,
+    /// Only these statuses: requested, scheduled (claimed, not started), running, completed, failed,
+    /// timeout, cancelled, abandoned; such as failed,timeout
+    #[arg(long, value_name = "STATUSES", value_delimiter = ',',
+          value_parser = NonEmptyStringValueParser::new())]
+    status: Vec<String>,
     /// Only this action or job type
     #[arg(long, value_name = "REF", alias = "type", value_parser = NonEmptyStringValueParser::new())]
     action: Option<String>,
     /// Only this queue
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     queue: Option<String>,
+    /// Only jobs with this key; may be given several times
+    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = key)]
+    keys: Vec<String>,
+    /// Only jobs whose latest error contains this, in upper or lower case
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    error_contains: Option<String>,
     /// Only jobs of this worker, by id or name
     #[arg(long, value_name = "WORKER", value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
@@ -69,7 +79,9 @@ pub(crate) struct Filter {
 
 impl Filter {
     const fn is_empty(&self) -> bool {
-        self.status.is_none()
+        self.status.is_empty()
+            && self.keys.is_empty()
+            && self.error_contains.is_none()
             && self.action.is_none()
             && self.queue.is_none()
             && self.worker.is_none()
@@ -85,23 +97,30 @@ impl Filter {
             Some(worker) => Some(workers::resolve(client, worker).await?),
             None => None,
         };
-        Ok(vec![
-            ("status", self.status.clone()),
+        let statuses = (!self.status.is_empty()).then(|| self.status.join(","));
+        let mut query = vec![
+            ("status", statuses),
             ("action_ref", self.action.clone()),
             ("queue", self.queue.clone()),
             ("worker", worker),
             ("created_after", self.since.clone()),
             ("created_before", self.before.clone()),
-        ])
+            ("error_contains", self.error_contains.clone()),
+        ];
+        query.extend(self.keys.iter().map(|pair| ("key", Some(pair.clone()))));
+        Ok(query)
     }
 
     /// The selected statuses in which an order is allowed.
     fn statuses(&self, order: Order) -> Result<Vec<&'static str>, Failure> {
-        let wanted = |status: &&str| self.status.as_ref().is_none_or(|wanted| wanted == status);
+        let wanted = |status: &&str| {
+            self.status.is_empty() || self.status.iter().any(|wanted| wanted == status)
+        };
         let left: Vec<&'static str> = order.allowed_by.iter().copied().filter(wanted).collect();
-        if left.is_empty() {
+        let is_allowed = |status: &&String| order.allowed_by.contains(&status.as_str());
+        let other = self.status.iter().find(|status| !is_allowed(status));
+        if let Some(status) = other {
             let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
-            let status = self.status.as_deref().unwrap_or_default();
             let message = format!("`{verb}` does not apply to jobs of status `{status}`");
             return Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")));
         }
@@ -125,7 +144,7 @@ pub(crate) struct List {
 
 #[derive(Debug, Args)]
 pub(crate) struct One {
-    /// Job, by id or id prefix
+    /// Job, by id, by how its id begins or ends, or @last
     id: String,
     #[command(flatten)]
     target: Target,
@@ -133,7 +152,7 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct Ids {
-    /// Jobs, by id or id prefix
+    /// Jobs, by id, by how their ids begin or end, or @last
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
@@ -142,7 +161,7 @@ pub(crate) struct Ids {
 
 #[derive(Debug, Args)]
 pub(crate) struct Many {
-    /// Jobs, by id or id prefix; or all that the filters below select
+    /// Jobs, by id, by how their ids begin or end, or @last; or all that the filters below select
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
@@ -156,7 +175,7 @@ pub(crate) struct Many {
 
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Job, by id or id prefix
+    /// Job, by id, by how its id begins or ends, or @last
     id: String,
     /// Follow until the job has ended
     #[arg(short, long)]
@@ -168,6 +187,7 @@ pub(crate) struct Logs {
 pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
     match command {
         Command::List(args) => list(&args, environment).await,
+        Command::Errors(args) => errors::run(&args, environment).await,
         Command::Show(args) => show::run(&args, environment).await,
         Command::Cancel(args) => many(&args, environment, CANCEL).await,
         Command::Retry(args) => many(&args, environment, RETRY).await,
@@ -187,7 +207,24 @@ const COLUMNS: &[Column] = &[
     ("WORKER", |job| text_at(job, "worker.name")),
     ("AGE", |job| ago(job, "created").trim_end_matches(" ago").to_owned()),
     ("WAIT", waiting),
+    ("ERROR", failure),
 ];
+
+/// What went wrong, for a job that has ended so: one that is tried again is still to be judged.
+fn failure(job: &Value) -> String {
+    match text_at(job, "status").as_str() {
+        "failed" | "timeout" | "abandoned" | "cancelled" => show::error(job),
+        _ => "-".to_owned(),
+    }
+}
+
+/// A key as it is typed.
+fn key(given: &str) -> Result<String, String> {
+    match given.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(given.to_owned()),
+        _ => Err("a key is NAME=VALUE, such as tenant=42".to_owned()),
+    }
+}
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;

@@ -16,6 +16,7 @@ use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
 use super::{Target, field_flags};
 use crate::config::{Environment, value};
+use crate::last_job;
 use crate::output::{self, Format};
 
 const ANY_TYPE_HINT: &str = "`outlast actions list` shows all; a job for a worker of your own goes \
@@ -106,6 +107,9 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     })?;
     let is_old = answer.get("deduplicated").is_some();
     let job = output::data(answer);
+    if let Some(id) = at(&job, "id").and_then(Value::as_str) {
+        last_job::remember(&client.server(), id);
+    }
     if is_old {
         say(&format!("job {} was there before; no other was enqueued\n", text_at(&job, "id")));
     }
@@ -234,19 +238,20 @@ async fn enqueue_any(
         options.insert("unique".to_owned(), policy::unique(unique)?);
     }
     let body = json!({"type": args.action, "args": [parameters], "options": options});
-    warn_of_stranger(client, &args.action).await;
     let key = args.idempotency_key.as_deref();
     let answer = client.post_once(&["ojs", "v1", "jobs"], &body, key).await?;
     let id = text_at(&answer, "job.id");
     let mut shown = client.get(&["api", "v1", "executions", &id], &[]).await?;
+    warn_of_stranger(client, &args.action, &shown).await;
     if answer.get("deduplicated").is_some() {
         shown["deduplicated"] = json!(true);
     }
     Ok(shown)
 }
 
-/// Warns about a type without a handler if a similar type has one.
-async fn warn_of_stranger(client: &Client, wanted: &str) {
+/// Warns about a type without a handler. A plain client does not say which types it handles: where one
+/// takes jobs, only a type that is similar to a known one is likely a mistake.
+async fn warn_of_stranger(client: &Client, wanted: &str, job: &Value) {
     let actions = client.get_list(&["api", "v1", "actions"]).await;
     let workers = client.get_list(&["api", "v1", "workers"]).await;
     let of_workers = workers.iter().filter_map(|worker| at(worker, "about.types")?.as_array());
@@ -257,6 +262,10 @@ async fn warn_of_stranger(client: &Client, wanted: &str) {
         return;
     }
     let near = nearest(wanted, &known, 0.85);
+    let is_stranded = text_at(job, "data.waiting_reason").starts_with("no ");
+    if near.is_none() && !is_stranded {
+        return;
+    }
     let near = near.map_or_else(String::new, |name| format!("; did you mean {name}?"));
     say(&format!("warning: neither an action nor a worker handles {}{near}\n", escape(wanted)));
 }

@@ -5,7 +5,7 @@ mod order;
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, ago, fields, say, text_at, when};
+use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
 use serde_json::Value;
 
 use super::{Target, job_id};
@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List workers
+    /// List the workers that live, or all
     List(List),
     /// Show one worker
     Show(One),
@@ -30,6 +30,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
+    /// Also those that stopped, were killed, or lapsed
+    #[arg(short, long)]
+    all: bool,
     /// Only this status: active or inactive
     #[arg(long, value_parser = ["active", "inactive"], hide_possible_values = true)]
     status: Option<String>,
@@ -68,7 +71,7 @@ const COLUMNS: &[Column] = &[
     ("NAME", |worker| text_at(worker, "name")),
     ("ROLE", |worker| text_at(worker, "worker_role")),
     ("POOL", |worker| text_at(worker, "pool")),
-    ("STATE", |worker| text_at(worker, "state")),
+    ("STATE", state),
     ("RUNS", |worker| {
         format!("{}/{}", text_at(worker, "in_flight"), text_at(worker, "concurrency"))
     }),
@@ -76,20 +79,56 @@ const COLUMNS: &[Column] = &[
     ("RUNTIMES", |worker| text_at(worker, "runtimes")),
 ];
 
+/// How it is; of one that has ended, how it ended.
+fn state(worker: &Value) -> String {
+    let ended = text_at(worker, "ended");
+    if ended == "-" { text_at(worker, "state") } else { ended }
+}
+
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let filters = [("status", args.status.clone()), ("selector", args.selector.clone())];
+    // `inactive` is said of workers that ended, too.
+    let is_live = !args.all && args.status.is_none();
+    let filters = [
+        ("status", args.status.clone()),
+        ("selector", args.selector.clone()),
+        ("live", is_live.then(|| "true".to_owned())),
+    ];
     let listed = pages(&client, &filters, args.limit).await;
     let (found, total) =
         listed.map_err(|failure| failure.in_flags(&[("selector", "--selector")]))?;
     output::print_list(args.target.output, &found, COLUMNS)?;
     let is_filtered = args.status.is_some() || args.selector.is_some();
     let none = if is_filtered { "no worker matches" } else { "there are no workers" };
-    output::say_if_empty(args.target.output, &found, none);
+    let is_table = args.target.output == Format::Table;
+    let hidden = if is_live && is_table { ended(&client, args).await } else { 0 };
+    match hidden {
+        0 => output::say_if_empty(args.target.output, &found, none),
+        1 => say("1 worker has ended; --all shows it\n"),
+        _ => say(&format!("{hidden} workers have ended; --all shows them\n")),
+    }
     if let Some(total) = total {
         say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
     }
     Ok(Exit::Ok)
+}
+
+/// How many workers that match have ended.
+async fn ended(client: &Client, args: &List) -> u64 {
+    let count = async |is_live: bool| {
+        let query = [
+            ("selector", args.selector.clone()),
+            ("live", is_live.then(|| "true".to_owned())),
+            ("limit", Some("1".to_owned())),
+        ];
+        let page = client.get(&["api", "v1", "workers"], &query).await.ok()?;
+        at(&page, "pagination.total")?.as_u64()
+    };
+    // It stands beside the list: what cannot be counted is not said.
+    match (count(false).await, count(true).await) {
+        (Some(all), Some(live)) => all.saturating_sub(live),
+        _ => 0,
+    }
 }
 
 async fn show(args: &One, environment: &Environment) -> Result<Exit, Failure> {
@@ -120,7 +159,7 @@ fn page(worker: &Value) -> String {
         ("name", text("name")),
         ("role", text("worker_role")),
         ("status", text("status")),
-        ("state", text("state")),
+        ("state", state(worker)),
         ("evidence", text("evidence")),
         ("in flight", text("in_flight")),
         ("concurrency", text("concurrency")),

@@ -200,7 +200,7 @@ fn a_job_may_be_named_by_the_beginning_of_its_id() {
     assert_eq!(asked, format!("POST /api/v1/executions/{ID}/cancel"));
     let several = ask("01a1");
     assert_eq!(several.code, 4);
-    assert!(several.err.contains(ID) && several.err.contains("use a longer prefix"));
+    assert!(several.err.contains(ID) && several.err.contains("give more digits"));
     assert_eq!(ask("ffff").code, 3);
 }
 

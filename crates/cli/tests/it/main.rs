@@ -7,6 +7,7 @@ mod configuration;
 mod dev;
 mod doctor;
 mod events;
+mod finding;
 mod help;
 mod lists;
 mod log;

@@ -19,11 +19,14 @@ pub(super) fn routes() -> Routes {
 }
 
 const LIST: &[(&str, &str)] = &[
-    ("status", "Only executions with this status"),
+    ("status", "Only executions with one of these statuses, such as `failed,timeout`"),
     ("action_ref", "Only executions of this action"),
     ("worker", "Only those run by this worker (id or name)"),
     ("queue", "Only those in this queue"),
+    ("key", "Only those with this key, as `name=value`; may be given several times"),
+    ("error_contains", "Only those whose latest error contains this, in upper or lower case"),
     ("id", "Only those whose id starts with this, at least 4 digits"),
+    ("id_suffix", "Only those whose id ends with this, at least 4 digits"),
     ("created_after", "Only those created after this time, or within this long, such as `2h`"),
     ("created_before", "Only those created before this time, or longer ago than this"),
     ("limit", "Page size, 50 by default"),
@@ -40,13 +43,13 @@ const LOGS: &[(&str, &str)] = &[
 const EVENTS: &[(&str, &str)] = &[
     ("stream", "`true` for a stream of Server-Sent Events"),
     ("type", "Only events of these types, such as `job.completed,job.failed` or `worker.*`"),
-    ("limit", "Page size"),
-    ("cursor", "Only events after this one"),
-    ("types", "Alias of `type`"),
     ("newest", "`true` for a page of the newest events, oldest first, instead of the oldest"),
     ("since", "Only events at or after this time, or within this long, such as `3h`"),
     ("until", "Only events before this time, or longer ago than this; with `newest=true`"),
     ("before", "Only events before this `previous_cursor`; with `newest=true`"),
+    ("limit", "Page size"),
+    ("cursor", "Only events after this one"),
+    ("types", "Alias of `type`"),
     ("after", "Alias of `cursor`"),
     ("queue", "Only events of these queues"),
     ("queues", "Alias of `queue`"),

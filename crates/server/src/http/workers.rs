@@ -1,10 +1,12 @@
 //! Workers: show, quiet, resume, drain, forget.
 
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::WorkerId;
 use outlast_core::labels;
 use outlast_core::limits::PAGE_MAX;
 use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::Liveness;
 use outlast_store::query::{Page, WorkerPage, WorkerQuery};
 use outlast_store::record::WorkerRecord;
 use outlast_store::{Command, Reply, StoreError};
@@ -25,6 +27,7 @@ use crate::engine::{WorkerOrder, unexpected};
 const QUERY: &[(&str, &str)] = &[
     ("status", "`active` or `inactive`"),
     ("state", "Only workers in this state"),
+    ("live", "`true` for workers that have neither stopped nor lapsed"),
     ("worker_role", "Only workers of this role"),
     ("name", "Only workers of this name"),
     ("selector", "Only workers whose labels match, such as `gpu=true, zone in (a, b)`"),
@@ -119,7 +122,9 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     };
     let selector = req.query("selector");
     let selector = selector.map(|text| placement::read("selector", Some(&text))).transpose()?;
+    let is_live = req.flag("live")?;
     let page = match selector.filter(|selector| !selector.is_empty()) {
+        selector if is_live => live(&req.app, query, selector).await,
         Some(selector) => matching(&req.app, query, &selector).await,
         None => req.app.engine.store().workers_page(query).await,
     };
@@ -162,6 +167,32 @@ async fn matching(
         }
     }
     let total = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    found.retain(|worker| (worker.created.0, worker.id) < before);
+    Ok(WorkerPage::of(found, total, &query.page))
+}
+
+/// Returns the page of those that have neither stopped nor lapsed, however many others there are.
+async fn live(
+    app: &App,
+    query: WorkerQuery,
+    selector: Option<Selector>,
+) -> Result<WorkerPage, StoreError> {
+    let before = query.before()?;
+    let is_wanted = |wanted: Option<&String>, is: &str| wanted.is_none_or(|it| it == is);
+    let mut found = app.engine.store().live_workers().await?;
+    found.retain(|worker| {
+        worker.standing.holds_lease()
+            && is_wanted(query.status.as_ref(), status(worker))
+            && is_wanted(query.state.as_ref(), worker.standing.state())
+            && is_wanted(query.role.as_ref(), worker.role.as_str())
+            && is_wanted(query.name.as_ref(), &worker.name)
+            && query.ids.is_none_or(|(first, last)| (first..=last).contains(&worker.id))
+            && selector.as_ref().is_none_or(|selector| {
+                selector.matches(|name| worker.labels.get(name).map(String::as_str))
+            })
+    });
+    let total = u64::try_from(found.len()).unwrap_or(u64::MAX);
+    found.sort_unstable_by_key(|worker| std::cmp::Reverse((worker.created.0, worker.id)));
     found.retain(|worker| (worker.created.0, worker.id) < before);
     Ok(WorkerPage::of(found, total, &query.page))
 }
@@ -221,6 +252,29 @@ const fn status(worker: &WorkerRecord) -> &'static str {
     if worker.standing.is_active() { "active" } else { "inactive" }
 }
 
+/// How a worker ended, in one word; `None` for one that lives.
+fn ended(worker: &WorkerRecord) -> Option<&'static str> {
+    match worker.standing.liveness {
+        Liveness::Live | Liveness::Suspect => None,
+        Liveness::Lapsed => Some("lapsed"),
+        Liveness::Gone => Some(end_by(&worker.evidence)),
+    }
+}
+
+/// How a worker ended that is gone, by its evidence.
+fn end_by(evidence: &str) -> &'static str {
+    // What guardians and engines say of an end that was no shutdown.
+    const DEATHS: &[&str] = &["killed", "fault of its own", "heartbeat thread ended", "crashed"];
+    let last_words = evidence.strip_prefix("goodbye: ").unwrap_or(evidence);
+    if last_words == EvidenceCode::Drained.as_str() {
+        "drained"
+    } else if DEATHS.iter().any(|words| evidence.contains(words)) {
+        "killed"
+    } else {
+        "stopped"
+    }
+}
+
 /// Writes a worker's fields.
 fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.plain("id", worker.id);
@@ -228,6 +282,7 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.text("worker_role", worker.role.as_str());
     object.text("status", status(worker));
     object.text("state", worker.standing.state());
+    object.text_or_null("ended", ended(worker));
     object.texts("runtimes", worker.runtimes.iter().map(String::as_str));
     object.texts("queues", worker.queues.iter().map(String::as_str));
     let pool = worker.labels.get(labels::POOL);
@@ -251,4 +306,22 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.text("evidence", &worker.evidence);
     object.raw("about", if worker.about.is_empty() { "null" } else { &worker.about });
     object.text_or_null("plain_id", worker.plain_id.as_deref());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::end_by;
+
+    #[test]
+    fn an_end_has_a_word_by_its_evidence() {
+        for (evidence, word) in [
+            ("drained", "drained"),
+            ("goodbye: drained", "drained"),
+            ("goodbye: the worker's guardian was killed", "killed"),
+            ("engine was killed by signal 9", "killed"),
+            ("goodbye: not allowed", "stopped"),
+        ] {
+            assert_eq!(end_by(evidence), word, "{evidence}");
+        }
+    }
 }

@@ -167,7 +167,18 @@ async fn lists_are_filtered_and_paged() {
     assert_eq!((page, &pagination["total"]), (vec![json!(second)], &json!(2)));
     let cursor = pagination["next_cursor"].as_str().expect("a cursor");
     assert_eq!(ids(&format!("/executions?limit=1&cursor={cursor}")).await.0, [json!(first)]);
-    api.get("/executions?status=done").await.refused(400, "invalid_request");
+    assert_eq!(
+        ids("/executions?status=cancelled,requested").await.0,
+        [json!(second), json!(first)]
+    );
+    assert_eq!(ids("/executions?status=failed,running").await.0, [] as [Value; 0]);
+    let end = &first[first.len() - 8..];
+    assert_eq!(ids(&format!("/executions?id_suffix={end}")).await.0, [json!(first)]);
+    for wrong in
+        ["status=done", "status=failed,done", "id_suffix=12g4", "key=tenant", "key=a=1&key=a=2"]
+    {
+        api.get(&format!("/executions?{wrong}")).await.refused(400, "invalid_request");
+    }
     api.get("/executions?limit=0").await.refused(400, "invalid_request");
 }
 

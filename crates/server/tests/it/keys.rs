@@ -27,6 +27,15 @@ async fn keys_of_an_execution_are_shown_by_both_apis_and_lists() {
     assert_eq!(list["data"][0]["keys"], keys);
     let job = api.get(&format!("/ojs/v1/jobs/{id}")).await.expect(200);
     assert_eq!((&job["job"]["options"]["keys"], &job["job"]["keys"]), (&keys, &keys));
+    for (query, count) in [
+        ("key=tenant%3D42", 1),
+        ("key=tenant%3D42&key=account%3Dacme", 1),
+        ("key=tenant%3D42&key=account%3Dother", 0),
+        ("key=tenant%3D4", 0),
+    ] {
+        let list = api.get(&format!("/api/v1/executions?{query}")).await.expect(200);
+        assert_eq!(list["data"].as_array().map(Vec::len), Some(count), "{query}: {list}");
+    }
     let none = execution(&api, &Value::Null).await;
     assert_eq!(none["keys"], json!({}));
 }

@@ -46,6 +46,34 @@ async fn workers_are_listed_by_a_prefix_of_their_id() {
 }
 
 #[tokio::test]
+async fn workers_that_live_are_listed_alone_and_others_say_how_they_ended() {
+    let api = Api::start();
+    for name in ["a", "b", "c"] {
+        api.beat(json!({"worker_id": name})).await;
+    }
+    api.beat(json!({"worker_id": "b", "state": "terminated"})).await;
+    let names = async |query: &str| {
+        let page = api.get(&format!("/api/v1/workers?{query}")).await.expect(200);
+        let workers = page["data"].as_array().expect("a list").clone();
+        let of = |worker: &serde_json::Value| (worker["name"].clone(), worker["ended"].clone());
+        (workers.iter().map(of).collect::<Vec<_>>(), page["pagination"].clone())
+    };
+    let null = serde_json::Value::Null;
+    let (live, pages) = names("live=true").await;
+    assert_eq!(live, [(json!("c"), null.clone()), (json!("a"), null.clone())]);
+    assert_eq!(pages["total"], 2);
+    let (first, pages) = names("live=true&limit=1").await;
+    assert_eq!(first, [(json!("c"), null.clone())]);
+    let next = pages["next_cursor"].as_str().expect("a cursor");
+    let (rest, _) = names(&format!("live=true&limit=1&cursor={next}")).await;
+    assert_eq!(rest, [(json!("a"), null)]);
+    assert_eq!(names("live=true&name=b").await.0, []);
+    let (all, _) = names("live=false").await;
+    assert_eq!(all.len(), 3);
+    assert!(all[1].1.is_string(), "{all:?}");
+}
+
+#[tokio::test]
 async fn only_a_worker_that_left_is_forgotten() {
     let api = Api::start();
     api.beat(json!({"worker_id": "w"})).await;

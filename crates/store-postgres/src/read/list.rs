@@ -28,10 +28,19 @@ impl Look for Reader {
         found_by_id: "j.seq = any(array(
             select i.seq from job_row i where i.id between $6::uuid and $7::uuid))",
         created: ("$8::bigint", "$9::bigint"),
+        with_keys: "not exists (select 1 from unnest($11::text[]) k
+            where position(k in coalesce(j.keys, '')) = 0)",
+        with_error: |error| {
+            format!(
+                "(select e.v <> '' and position($12::text in lower(e.v)) > 0
+            from (select {error} as v) e)"
+            )
+        },
+        with_suffix: "right(replace(j.id::text, '-', ''), length($13::text)) = $13::text",
         range: ("$3", "$4", "$5::bigint"),
         with_job: |name| {
             format!(
-                "join lateral (select r.seq, r.id, r.class, r.created from job_row r
+                "join lateral (select r.seq, r.id, r.class, r.created, r.keys from job_row r
                      where r.seq = {name}.seq offset 0) j on j.seq = {name}.seq"
             )
         },
@@ -50,7 +59,8 @@ impl Look for Reader {
         names_all: "($1::bigint[] is null or true) and ($2::uuid is null or true)
             and ($6::uuid is null or true) and ($7::uuid is null or true)
             and ($8::bigint is null or true) and ($9::bigint is null or true)
-            and ($10::bigint[] is null or true)",
+            and ($10::bigint[] is null or true) and ($11::text[] is null or true)
+            and ($12::text is null or true) and ($13::text is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -71,7 +81,7 @@ impl Look for Reader {
         let from = values.created_from.map(|at| at.0);
         let before = values.created_before.map(|at| at.0);
         let (low, high) = values.range;
-        let values: [Param<'_>; 10] = [
+        let values: [Param<'_>; 13] = [
             &values.classes,
             &worker,
             &low,
@@ -82,6 +92,9 @@ impl Look for Reader {
             &from,
             &before,
             &values.among,
+            &values.keys,
+            &values.error,
+            &values.id_suffix,
         ];
         column(self, sql, &values).await
     }
@@ -171,7 +184,7 @@ pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, S
     let numbers = list::find(reader, query).await?;
     let mut found = listed(reader, &numbers.seqs).await?;
     // One that was pruned meanwhile is not there any more.
-    list::filled(numbers, |seq| Ok(found.remove(&seq)))
+    list::filled(query, numbers, |seq| Ok(found.remove(&seq)))
 }
 
 pub(crate) async fn dead_letters(

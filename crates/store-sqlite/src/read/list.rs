@@ -24,12 +24,21 @@ impl Look for Lists<'_> {
         ids: ("?6", "?7"),
         found_by_id: "j.seq in (select i.seq from job_row i where i.id between ?6 and ?7)",
         created: ("?8", "?9"),
+        with_keys: "not exists (select 1 from json_each(?11) k
+            where instr(coalesce(j.keys, ''), k.value) = 0)",
+        with_error: |error| {
+            format!(
+                "(select e.v <> '' and instr(lower(e.v), ?12) > 0
+            from (select {error} as v) e)"
+            )
+        },
+        with_suffix: "substr(lower(hex(j.id)), -length(?13)) = ?13",
         range: ("?3", "?4", "?5"),
         with_job: |name| format!("cross join job_row j on j.seq = {name}.seq"),
         failed: "finished f indexed by finished_failed",
         failed_alone: "finished indexed by finished_failed",
         in_blocks: None,
-        names_all: "(?10 is null or true)",
+        names_all: "(?13 is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -57,6 +66,9 @@ impl Look for Lists<'_> {
             values.created_from.map(|at| at.0).into(),
             values.created_before.map(|at| at.0).into(),
             json(&values.among),
+            serde_json::to_string(&values.keys).unwrap_or_default().into(),
+            values.error.clone().into(),
+            values.id_suffix.clone().into(),
         ];
         self.column(sql, values)
     }
@@ -158,7 +170,7 @@ fn json(numbers: &[i64]) -> Value {
 
 pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreError> {
     let found = list::at_once(list::find(&Lists(db), query))?;
-    list::filled(found, |seq| listed(db, seq).map(Some))
+    list::filled(query, found, |seq| listed(db, seq).map(Some))
 }
 
 pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPage, StoreError> {

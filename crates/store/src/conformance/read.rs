@@ -1,20 +1,25 @@
 //! Reads: lists, pages, counts, the event log.
 
+use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, State};
+use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{ClassId, Command, First, LapseScope, NewJob, QueueOrder, ReportedOutcome};
+use crate::command::{
+    ClassId, Command, EndDetail, Finish, First, LapseScope, NewJob, QueueOrder, ReportedOutcome,
+};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
 use crate::error::StoreError;
 use crate::event::{Event, EventName, EventQuery};
-use crate::query::{JobQuery, OldestClaimable, Page, WorkerQuery};
+use crate::query::{JobQuery, OldestClaimable, Page, StatusFilter, WorkerQuery};
 use crate::store::{GONE_SHOWN, Store as _};
 
 cases![
     jobs_are_listed_newest_first_page_by_page,
     every_filter_of_a_list_narrows_it,
+    jobs_are_found_by_their_keys_and_by_what_went_wrong,
     job_that_a_worker_tried_twice_is_in_its_list_once,
     bounds_of_two_filters_do_not_add_up,
     queues_count_their_jobs_by_state,
@@ -98,6 +103,27 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
         (JobQuery { created_from: Some(made), ..any() }, all.to_vec()),
         (JobQuery { created_before: Some(made), ..any() }, vec![]),
         (any(), all.to_vec()),
+        (
+            JobQuery {
+                states: vec![State::Active, State::Discarded],
+                statuses: vec![
+                    StatusFilter {
+                        states: vec![State::Active],
+                        started: Some(false),
+                        ..StatusFilter::default()
+                    },
+                    StatusFilter {
+                        states: vec![State::Discarded],
+                        abandoned: Some(true),
+                        ..StatusFilter::default()
+                    },
+                ],
+                ..any()
+            },
+            vec![handed_over, abandoned],
+        ),
+        (JobQuery { id_suffix: Some(ending(other)), ..any() }, vec![other]),
+        (JobQuery { id_suffix: Some("0bad".into()), ..any() }, vec![]),
     ];
     for (query, expected) in narrowed {
         let page = world.ask(world.store().jobs(query.clone()));
@@ -105,6 +131,56 @@ fn every_filter_of_a_list_narrows_it<H: Harness>(world: &mut World<'_, H>) {
         assert_eq!(found, expected, "{query:?}");
         assert_eq!(page.total, Some(u64::try_from(expected.len()).unwrap()), "{query:?}");
     }
+}
+
+fn ending(job: JobId) -> String {
+    job.0.simple().to_string().split_off(12)
+}
+
+fn jobs_are_found_by_their_keys_and_by_what_went_wrong<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let keyed = |world: &mut World<'_, H>, pairs: &[(&str, &str)]| {
+        let mut job = world.job();
+        let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        job.keys = Keys::new(pairs.collect()).expect("keys");
+        world.add(job)
+    };
+    let mine = keyed(world, &[("tenant", "4\"2"), ("zone", "a")]);
+    let claimed = world.run(hand);
+    let error = r#"{"type":"exit_code","message":"Größe of \"x\": No space left on device"}"#;
+    let detail = EndDetail { error: Some(error.into()), ..EndDetail::default() };
+    let fence = hand.fence(claimed.epoch);
+    let report = Finish { job: mine, fence, reported: failed(), detail, by: "w".into() };
+    world.moved(Command::Finish(Box::new(report))).expect("it may end");
+    let other = keyed(world, &[("tenant", "42"), ("note", "\"tenant\":\"4\\\"2\"")]);
+    let done = world.add_plain();
+    let found = |query: &JobQuery| -> Vec<JobId> {
+        let page = world.ask(world.store().jobs(query.clone()));
+        page.jobs.iter().map(|job| job.job.id).collect()
+    };
+    let keys = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        found(&JobQuery { keys: pairs.collect(), ..any() })
+    };
+    assert_eq!(keys(&[("tenant", "4\"2")]), [mine]);
+    assert_eq!(keys(&[("tenant", "42")]), [other]);
+    assert_eq!(keys(&[("tenant", "4\"2"), ("zone", "a")]), [mine]);
+    assert_eq!(keys(&[("tenant", "4\"2"), ("zone", "b")]), []);
+    assert_eq!(keys(&[("zone", "")]), []);
+    let failed = |text: &str| found(&JobQuery { error: Some(text.into()), ..any() });
+    for text in ["no space LEFT", "größe", "of \"x\": no", "exit_code", "ö"] {
+        assert_eq!(failed(text), [mine], "{text}");
+    }
+    // What is around the texts of an error is none of it.
+    for text in ["message", "exit_code\",\"m", "disk"] {
+        assert_eq!(failed(text), [], "{text}");
+    }
+    let both = |zone: &str| {
+        let keys = [("zone".to_owned(), zone.to_owned())].into();
+        found(&JobQuery { error: Some("space".into()), keys, ..any() })
+    };
+    assert_eq!((both("a"), both("b")), (vec![mine], vec![]));
+    assert_eq!(found(&any()), [done, other, mine]);
 }
 
 /// Once, its attempts filled the page, and older jobs were never listed.

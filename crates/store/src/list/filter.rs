@@ -23,6 +23,12 @@ pub struct Dialect {
     pub found_by_id: &'static str,
     /// The time from which on jobs were made, and the time before which they were.
     pub created: (&'static str, &'static str),
+    /// A text in the keys, each of which a column must contain.
+    pub with_keys: &'static str,
+    /// A part of the text of an error, in lower case; `{}` is what must contain it.
+    pub with_error: fn(&str) -> String,
+    /// The last digits of an id `j.id`.
+    pub with_suffix: &'static str,
     /// The first number, the number after the last, and how many rows.
     pub range: (&'static str, &'static str, &'static str),
     /// Joins each row of a table, by the name that is given, with its job `j`. The table is read
@@ -53,6 +59,12 @@ pub struct Values {
     pub created_from: Option<Timestamp>,
     /// Made before this time.
     pub created_before: Option<Timestamp>,
+    /// What each of the keys is in the text of all.
+    pub keys: Vec<String>,
+    /// What an error contains.
+    pub error: Option<String>,
+    /// What an id ends with.
+    pub id_suffix: Option<String>,
     /// Numbers that the jobs are among.
     pub among: Vec<i64>,
     /// The first number, and the number after the last.
@@ -70,9 +82,26 @@ impl Values {
             ids: query.ids,
             created_from: query.created_from,
             created_before: query.created_before,
+            keys: query.keys.iter().filter_map(pair).collect(),
+            error: query.error.as_deref().map(plain_part),
+            id_suffix: query.id_suffix.clone(),
             ..Self::default()
         }
     }
+}
+
+/// A key and its value as they are in the text of all keys. No value contains such a text by chance:
+/// its quotation marks would be escaped.
+fn pair((name, value): (&String, &String)) -> Option<String> {
+    let text = |text: &String| serde_json::to_string(text).ok();
+    Some(format!("{}:{}", text(name)?, text(value)?))
+}
+
+/// The longest part of a text that is written the same in any JSON, in lower case.
+fn plain_part(text: &str) -> String {
+    let is_plain = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\' | '/');
+    let parts = text.split(|c| !is_plain(c));
+    parts.max_by_key(|part| part.len()).unwrap_or_default().to_lowercase()
 }
 
 /// Conditions on a job `j`.
@@ -94,6 +123,13 @@ const LETTER: &str = "exists (select 1 from dead_letter_row d
 
 const TIMED_OUT: &str = "coalesce((select t.outcome = 'timeout' from attempt_row t
     where t.seq = j.seq order by t.epoch desc limit 1), false)";
+
+/// The latest error of whatever life, and none of a job that completed.
+const ERROR: &str = "case when exists (select 1 from finished f
+        where f.seq = j.seq and f.state = 'completed') then ''
+    else coalesce((select f.error from finished f where f.seq = j.seq),
+        (select t.error from attempt_row t where t.seq = j.seq and t.error is not null
+         order by t.epoch desc limit 1), '') end";
 
 const STARTED: &str = "exists (select 1 from active a where a.seq = j.seq and a.started is not null
     and not a.cancelled)";
@@ -121,7 +157,33 @@ impl Filter {
         all.flag(query.abandoned, LETTER);
         all.flag(query.timed_out, TIMED_OUT);
         all.flag(query.started, STARTED);
+        all.look_inside(query);
         all
+    }
+
+    /// What only the job itself tells.
+    fn look_inside(&mut self, query: &JobQuery) {
+        if !query.statuses.is_empty() {
+            let each = query.statuses.iter().map(|status| {
+                let mut one = Self { dialect: self.dialect, wheres: Vec::new() };
+                one.add(format!("{STATE} in ({})", names(&status.states, &State::ALL)));
+                one.flag(status.abandoned, LETTER);
+                one.flag(status.timed_out, TIMED_OUT);
+                one.flag(status.started, STARTED);
+                format!("({})", one.wheres.join(" and "))
+            });
+            let any = each.collect::<Vec<_>>().join(" or ");
+            self.add(format!("({any})"));
+        }
+        if !query.keys.is_empty() {
+            self.add(self.dialect.with_keys.to_owned());
+        }
+        if query.error.is_some() {
+            self.add((self.dialect.with_error)(ERROR));
+        }
+        if query.id_suffix.is_some() {
+            self.add(self.dialect.with_suffix.to_owned());
+        }
     }
 
     /// Only when they were made.

@@ -10,7 +10,7 @@ use outlast_core::time::Timestamp;
 use super::Numbers;
 use crate::error::StoreError;
 use crate::job::Payload;
-use crate::query::{DeadLetter, DeadLetterPage, JobPage};
+use crate::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery};
 use crate::record::{JobRecord, Omitted, StoredJob};
 
 /// Counts the bytes on a page.
@@ -46,17 +46,19 @@ pub fn listed(mut record: JobRecord) -> JobRecord {
 }
 
 /// Makes a page of the jobs that were found. It ends early where there is no room for the next
-/// one: no job after that one is asked for. A job that was pruned meanwhile is left out.
+/// one: no job after that one is asked for. A job that was pruned meanwhile is left out, and one
+/// that does not have the error that is asked for.
 ///
 /// # Errors
 /// Returns why a job could not be read.
 pub fn filled(
+    query: &JobQuery,
     Numbers { seqs, mut next, total }: Numbers,
     mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<JobPage, StoreError> {
     let (mut jobs, mut fit, mut last) = (Vec::with_capacity(seqs.len()), Fit::default(), None);
     for seq in seqs {
-        let Some(job) = job(seq)? else { continue };
+        let Some(job) = job(seq)?.filter(|job| query.has_error(job)) else { continue };
         if !fit.takes(job.bytes()) {
             next = last;
             break;
@@ -64,6 +66,7 @@ pub fn filled(
         last = Some(seq.to_string());
         jobs.push(job);
     }
+    let total = total.filter(|_| query.error.is_none());
     Ok(JobPage { jobs, next, total })
 }
 

@@ -19,7 +19,7 @@ use crate::list::{self, Fit, Numbers};
 use crate::model::tables::{Row, Seq, Tables};
 use crate::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, StatusFilter, WorkerPage, WorkerQuery,
 };
 use crate::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, Omitted, WorkerBrief, WorkerRecord,
@@ -120,7 +120,19 @@ impl Row {
         let timed_out = outcome == Some(Outcome::Timeout);
         let started = self.job.state == State::Active && self.started().is_some();
         let key = &self.stored.key;
+        let is_wanted = |wanted: Option<bool>, is: bool| wanted.is_none_or(|wanted| wanted == is);
+        let has = |status: &StatusFilter| {
+            status.states.contains(&self.job.state)
+                && is_wanted(status.abandoned, abandoned)
+                && is_wanted(status.timed_out, timed_out)
+                && is_wanted(status.started, started)
+        };
+        let digits = self.stored.id.0.simple().to_string();
         (query.states.is_empty() || query.states.contains(&self.job.state))
+            && (query.statuses.is_empty() || query.statuses.iter().any(has))
+            && query.keys.iter().all(|(name, value)| self.stored.keys.get(name) == Some(value))
+            && (query.error.is_none() || query.has_error(&self.record()))
+            && query.id_suffix.as_ref().is_none_or(|suffix| digits.ends_with(suffix))
             && query.queue.as_ref().is_none_or(|queue| *queue == key.queue)
             && query.job_type.as_ref().is_none_or(|job_type| *job_type == key.job_type)
             && query.tenant.as_ref().is_none_or(|tenant| key.tenant.as_ref() == Some(tenant))
@@ -168,7 +180,7 @@ impl Tables {
         let rows = matching().filter(|(seq, _)| **seq < before);
         let (seqs, next) = cut(rows.map(|(seq, _)| (*seq, number(*seq))).collect(), &query.page);
         let total = u64::try_from(matching().count()).ok();
-        list::filled(Numbers { seqs, next, total }, |seq| Ok(self.listed(seq)))
+        list::filled(query, Numbers { seqs, next, total }, |seq| Ok(self.listed(seq)))
     }
 
     fn listed(&self, number: i64) -> Option<JobRecord> {

@@ -71,7 +71,7 @@ pub(super) async fn run(args: &One, environment: &Environment) -> Result<Exit, F
 }
 
 /// What went wrong, in one line.
-fn error(item: &Value) -> String {
+pub(super) fn error(item: &Value) -> String {
     match (at(item, "error.message"), at(item, "error.type")) {
         (Some(_), Some(_)) => {
             format!("{}: {}", text_at(item, "error.type"), text_at(item, "error.message"))
@@ -151,13 +151,23 @@ fn keys(job: &Value) -> String {
     if pairs.is_empty() { "-".to_owned() } else { pairs.join(", ") }
 }
 
+/// A count with its word, in the singular for one.
+fn counted(job: &Value, name: &str) -> String {
+    let count = job.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let one = match name {
+        "losses" => "loss",
+        other => other.trim_end_matches('s'),
+    };
+    format!("{count} {}", if count == 1 { one } else { name })
+}
+
 /// The job itself, one field a line; fields without a value are left out.
 pub(crate) fn summary(job: &Value) -> String {
     let text = |path: &str| text_at(job, path);
     let spent = ["failures", "losses", "interruptions"]
         .iter()
         .filter(|name| job.get(**name).and_then(Value::as_u64).unwrap_or(0) > 0)
-        .map(|name| format!("{} {name}", text(name)))
+        .map(|name| counted(job, name))
         .collect::<Vec<_>>()
         .join(", ");
     fields(&[
@@ -205,6 +215,8 @@ mod tests {
         assert!(page.contains("a.b=x y, tenant=4\\u{1b}2"), "{page}");
         assert!(page.contains("no eligible worker: \\u{1b}[31mnone"), "{page}");
         assert!(page.contains("2 losses"), "{page}");
+        let spent = json!({"failures": 1, "losses": 1, "interruptions": 3});
+        assert!(super::page(&spent).contains("1 failure, 1 loss, 3 interruptions"), "{spent}");
         assert!(!page.contains("result"), "{page}");
     }
 

@@ -1,14 +1,13 @@
 //! Lists executions.
 
+use std::collections::BTreeMap;
+
 use outlast_core::id::JobId;
 use outlast_core::job::State;
-use outlast_core::time::{Span, Timestamp};
-use outlast_store::query::JobQuery;
+use outlast_store::query::{JobQuery, StatusFilter};
+use outlast_wire::Fault;
 use outlast_wire::execution::status::Status;
 use outlast_wire::json::Object;
-use outlast_wire::time::When;
-use outlast_wire::{Fault, duration};
-use serde_json::Value;
 
 use super::view;
 use crate::http::error::ApiError;
@@ -17,7 +16,9 @@ use crate::http::response::ApiResponse;
 use crate::http::workers;
 
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let status = req.query("status").map(|word| status("status", &word)).transpose()?;
+    let words = req.list("status");
+    let statuses = words.iter().map(|word| status("status", word));
+    let statuses = statuses.collect::<Result<Vec<_>, _>>()?;
     let worker = match req.query("worker") {
         Some(name) => Some(workers::find(&req.app, &name).await?.id),
         None => None,
@@ -34,15 +35,16 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         timed_out: None,
         started: None,
         tenant: None,
+        statuses: Vec::new(),
+        keys: keys(&req)?,
+        error: req.query("error_contains"),
+        id_suffix: req.id_suffix()?,
         ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),
-        created_from: time(&req, "created_after", now)?,
-        created_before: time(&req, "created_before", now)?,
+        created_from: req.time("created_after", now)?,
+        created_before: req.time("created_before", now)?,
         page,
     };
-    let query = match status {
-        Some(status) => narrowed(query, status),
-        None => query,
-    };
+    let query = narrowed(query, &statuses);
     let has_cursor = query.page.cursor.is_some();
     let page = req.app.engine.store().jobs(query).await;
     let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
@@ -63,19 +65,6 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-/// Reads a time, or how long ago it was.
-fn time(req: &ApiRequest, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
-    let Some(text) = req.query(name) else { return Ok(None) };
-    if let Some(When::At(at)) = When::parse(&text) {
-        return Ok(Some(at));
-    }
-    let ago = duration::value(&Value::String(text));
-    let before = |ago: Span| now.0.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX));
-    ago.map(|ago| Some(Timestamp(before(ago)))).ok_or_else(|| {
-        Fault::field(name, "must be a time such as 2026-11-21T12:00:00Z, or how long ago: 2h")
-    })
-}
-
 /// Reads the status in the parameter `name`.
 pub(super) fn status(name: &str, word: &str) -> Result<Status, Fault> {
     Status::parse(word).ok_or_else(|| {
@@ -84,20 +73,65 @@ pub(super) fn status(name: &str, word: &str) -> Result<Status, Fault> {
     })
 }
 
-/// Limits a query to the jobs that have a status; the other way round is `view::status`.
-fn narrowed(query: JobQuery, status: Status) -> JobQuery {
-    let of = |states: &[State]| JobQuery { states: states.to_vec(), ..query.clone() };
+/// Reads the keys that jobs must have, each as `name=value`.
+fn keys(req: &ApiRequest) -> Result<BTreeMap<String, String>, Fault> {
+    let mut keys = BTreeMap::new();
+    for pair in req.every("key") {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(Fault::field("key", "must be a name and a value, such as `tenant=42`"));
+        };
+        if keys.insert(name.to_owned(), value.to_owned()).is_some_and(|other| other != value) {
+            let problem = format!("has two values for {name:?}, and no job has both");
+            return Err(Fault::field("key", problem));
+        }
+    }
+    Ok(keys)
+}
+
+/// Limits a query to the jobs that have one of some statuses, if there are any.
+fn narrowed(query: JobQuery, statuses: &[Status]) -> JobQuery {
+    let mut filters = statuses.iter().map(|status| filter(*status));
+    match (filters.next(), filters.next()) {
+        (None, _) => query,
+        (Some(one), None) => JobQuery {
+            states: one.states,
+            abandoned: one.abandoned,
+            timed_out: one.timed_out,
+            started: one.started,
+            ..query
+        },
+        (Some(_), Some(_)) => {
+            let filters: Vec<StatusFilter> = statuses.iter().map(|it| filter(*it)).collect();
+            let is_wanted = |state: &State| filters.iter().any(|it| it.states.contains(state));
+            let states = State::ALL.into_iter().filter(is_wanted).collect();
+            // What is a state and nothing else is faster to find.
+            let is_plain = |it: &StatusFilter| {
+                it.abandoned.is_none() && it.timed_out.is_none() && it.started.is_none()
+            };
+            let statuses = if filters.iter().all(is_plain) { Vec::new() } else { filters };
+            JobQuery { states, statuses, ..query }
+        }
+    }
+}
+
+/// Which jobs have a status; the other way round is `view::status`.
+fn filter(status: Status) -> StatusFilter {
+    let of = |states: &[State]| StatusFilter { states: states.to_vec(), ..Default::default() };
     let discarded = of(&[State::Discarded]);
     match status {
         Status::Requested => {
             of(&[State::Available, State::Scheduled, State::Pending, State::Retryable])
         }
-        Status::Scheduled => JobQuery { started: Some(false), ..of(&[State::Active]) },
-        Status::Running => JobQuery { started: Some(true), ..of(&[State::Active]) },
+        Status::Scheduled => StatusFilter { started: Some(false), ..of(&[State::Active]) },
+        Status::Running => StatusFilter { started: Some(true), ..of(&[State::Active]) },
         Status::Completed => of(&[State::Completed]),
         Status::Cancelled => of(&[State::Cancelled]),
-        Status::Failed => JobQuery { abandoned: Some(false), timed_out: Some(false), ..discarded },
-        Status::Timeout => JobQuery { abandoned: Some(false), timed_out: Some(true), ..discarded },
-        Status::Abandoned => JobQuery { abandoned: Some(true), ..discarded },
+        Status::Failed => {
+            StatusFilter { abandoned: Some(false), timed_out: Some(false), ..discarded }
+        }
+        Status::Timeout => {
+            StatusFilter { abandoned: Some(false), timed_out: Some(true), ..discarded }
+        }
+        Status::Abandoned => StatusFilter { abandoned: Some(true), ..discarded },
     }
 }

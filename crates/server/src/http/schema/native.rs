@@ -182,6 +182,7 @@ pub(super) fn worker() -> Value {
         ("worker_role", one_of(&["action", "sdk", "ojs", "sensor"])),
         ("status", one_of(&["active", "inactive"])),
         ("state", one_of(&["running", "quiet", "draining", "suspect", "lapsed", "stopped"])),
+        ("ended", or_null(one_of(&["drained", "killed", "lapsed", "stopped"]))),
         ("runtimes", list(text())),
         ("queues", list(text())),
         ("pool", or_null(text())),

@@ -33,6 +33,13 @@ impl ClaimLength {
         (most / self.average.max(1)).clamp(1, RUN_MAX)
     }
 
+    /// Notes that only so many of the jobs in front fit, however long others are.
+    fn note_fitted(&mut self, jobs: usize) {
+        let jobs = i64::try_from(jobs).unwrap_or(i64::MAX).max(1);
+        let most = i64::try_from(CLAIM_BYTES_MAX).unwrap_or(i64::MAX);
+        self.average = self.average.max(most / jobs);
+    }
+
     fn note(&mut self, bytes: i64, jobs: i64) {
         if jobs > 0 {
             let latest = bytes / jobs;
@@ -75,8 +82,9 @@ impl Tx<'_> {
         Statement { sql, values }: Statement,
     ) -> Result<Vec<Row>, Failure> {
         let rows = self.query(sql, values).await?;
-        let is_over = !self.fitting(&rows, (0, 0))?.over.is_empty();
-        if is_over {
+        let Fitting { rows: fitted, over, .. } = self.fitting(&rows, (0, 0))?;
+        if !over.is_empty() {
+            self.cache.claim_length.note_fitted(fitted.len());
             let words = "jobs are longer than those before".into();
             return Err(Failure::Again(Conflict::Length, words));
         }

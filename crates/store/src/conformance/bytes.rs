@@ -31,6 +31,8 @@ cases![
     history_of_very_many_long_errors_has_the_latest_ones,
     claim_ends_at_its_bytes_and_the_next_one_goes_on,
     claim_by_limits_ends_at_its_bytes_and_the_next_one_goes_on,
+    claim_by_limits_of_a_few_long_jobs_before_many_short_ones_takes_what_fits,
+    page_of_an_error_counts_no_job_that_does_not_have_it,
     fetch_ends_at_its_bytes_and_the_next_one_goes_on,
     claims_of_one_batch_are_each_cut_and_the_jobs_go_to_the_first,
     claim_counts_checkpoints,
@@ -242,6 +244,59 @@ fn claim_by_limits_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(
     world.limit(per_tenant(1_000));
     let ids = more_than_a_claim(world, Some("v"));
     claim_all(world, hand, &ids);
+}
+
+/// Their mean is short, and those in front are not.
+fn claim_by_limits_of_a_few_long_jobs_before_many_short_ones_takes_what_fits<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    const LONG: usize = CLAIM_BYTES_MAX / 5 + 100_000;
+    let hand = world.worker();
+    world.limit(per_tenant(1_000));
+    let mut ids = Vec::new();
+    for bytes in std::iter::repeat_n(LONG, 5).chain(std::iter::repeat_n(100, 600)) {
+        let mut job = long(world, bytes);
+        job.keys = keys(&[("tenant", "v")]);
+        ids.push(world.add(job));
+    }
+    let mut taken = Vec::new();
+    while taken.len() < ids.len() {
+        let left = u32::try_from(ids.len() - taken.len()).unwrap();
+        let claims = world.claims_by(hand.claimant(), world.all_classes(), left).unwrap();
+        let bytes: usize = claims.jobs.iter().map(Claimed::bytes).sum();
+        assert!(!claims.jobs.is_empty() && bytes < CLAIM_BYTES_MAX + LONG, "{bytes} bytes");
+        taken.extend(claims.jobs.iter().map(|job| job.job.id));
+    }
+    assert_eq!(taken, ids);
+}
+
+/// Its details are searched by the store, and are not what went wrong.
+fn page_of_an_error_counts_no_job_that_does_not_have_it<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let padding = "foo ".repeat(15_000);
+    let mut ids = Vec::new();
+    for nth in 0..50 {
+        let mut job = world.job();
+        job.rules = rules(1);
+        let id = world.add(job);
+        let claimed = world.run(hand);
+        let error = if nth < 30 {
+            ids.push(id);
+            r#"{"type":"e","message":"foo"}"#.to_owned()
+        } else {
+            format!(r#"{{"type":"e","message":"bar","details":{{"text":"{padding}"}}}}"#)
+        };
+        let detail = EndDetail { error: Some(error), ..EndDetail::default() };
+        let (fence, reported) = (hand.fence(claimed.epoch), failed());
+        let finish = Finish { job: id, fence, reported, detail, by: "test".into() };
+        world.moved(Command::Finish(Box::new(finish))).unwrap();
+    }
+    ids.reverse();
+    let mut query = JobQuery::all(Page { limit: 100, cursor: None });
+    query.error = Some("foo".into());
+    let page = world.ask(world.store().jobs(query));
+    let found: Vec<_> = page.jobs.iter().map(|job| job.job.id).collect();
+    assert_eq!((found, page.next), (ids, None));
 }
 
 fn fetch_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(world: &mut World<'_, H>) {

@@ -88,11 +88,12 @@ pub(crate) async fn by_id(reader: &Reader, id: JobId) -> Result<Option<JobRecord
 /// was sent in vain.
 const AT_ONCE: usize = 200;
 
-/// Returns the jobs of these numbers as lists show them, by number: in this order, as many as
-/// there is room for on a page, and the first one that has none.
+/// Returns the jobs of these numbers that are wanted as lists show them, by number: in this order,
+/// as many as there is room for on a page, and the first one that has none.
 pub(crate) async fn listed(
     reader: &Reader,
     seqs: &[i64],
+    is_wanted: impl Fn(&JobRecord) -> bool,
 ) -> Result<HashMap<i64, JobRecord>, StoreError> {
     let longest = i64::try_from(LISTED_BYTES_MAX).unwrap_or(i64::MAX);
     let (mut found, mut fit) = (HashMap::with_capacity(seqs.len()), Fit::default());
@@ -102,8 +103,10 @@ pub(crate) async fn listed(
         reader
             .each(sql, &[&seqs, &longest], |row| {
                 let job = record(row)?;
-                is_full = !fit.takes(job.bytes());
-                found.insert(get(row, 0)?, job);
+                if is_wanted(&job) {
+                    is_full = !fit.takes(job.bytes());
+                    found.insert(get(row, 0)?, job);
+                }
                 Ok(!is_full)
             })
             .await?;

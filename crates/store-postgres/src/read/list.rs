@@ -7,6 +7,7 @@ use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::list::{self, Dialect, Look, Tallied, Values};
 use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store::record::JobRecord;
 use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;
@@ -182,7 +183,8 @@ async fn column(reader: &Reader, sql: &str, values: &[Param<'_>]) -> Result<Vec<
 
 pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, StoreError> {
     let numbers = list::find(reader, query).await?;
-    let mut found = listed(reader, &numbers.seqs).await?;
+    let has_error = |job: &JobRecord| query.has_error(job);
+    let mut found = listed(reader, &numbers.seqs, has_error).await?;
     // One that was pruned meanwhile is not there any more.
     list::filled(query, numbers, |seq| Ok(found.remove(&seq)))
 }
@@ -200,7 +202,7 @@ pub(crate) async fn dead_letters(
         found.push((get(row, 0)?, reason, row::time(row, 2)?));
     }
     let seqs: Vec<i64> = found.iter().map(|(seq, ..)| *seq).collect();
-    let mut jobs = listed(reader, &seqs).await?;
+    let mut jobs = listed(reader, &seqs, |_| true).await?;
     let total = reader
         .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from live_tally", &[])
         .await?;

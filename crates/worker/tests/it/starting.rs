@@ -148,8 +148,11 @@ async fn no_job_starts_where_secrets_of_the_worker_cannot_be_hidden() {
         ..shell(&format!("cat {}; echo seen", secret.display()))
     };
     assert_eq!(stdout_of(hiding(vec![gone, secret.clone()])).await, "seen\n");
-    // /dev/null cannot be laid over a folder.
-    let ending = Attempt::spawn(hiding(vec![folder.path().to_owned()])).finished().await;
+    assert_eq!(stdout_of(hiding(vec![folder.path().to_owned()])).await, "seen\n");
+    // A link to itself leads nowhere where something could be laid over it.
+    let endless = folder.path().join("endless");
+    std::os::unix::fs::symlink(&endless, &endless).unwrap();
+    let ending = Attempt::spawn(hiding(vec![endless])).finished().await;
     let EndKind::SpawnFailed { reason } = ending.kind else { panic!("{:?}", ending.kind) };
     assert!(reason.contains("cannot hide") && !ending.executed, "{reason}");
 }

@@ -2,7 +2,7 @@
 //! are cut, limits that change, and attempts that start, end and are lost.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ const SERVERS: u64 = 3;
 /// The work between two looks at a store that stands still.
 const ROUNDS: usize = 4;
 const BATCHES: usize = 60;
-/// How many looks pass before the next connection is cut.
-const CUT_EVERY: usize = 12;
+/// How many batches end before the next connection is cut.
+const CUT_EVERY: i64 = 15;
 /// Longest that one server may need for a round on a loaded machine.
 const ROUND_MAX: Duration = Duration::from_secs(100);
 
@@ -38,12 +38,18 @@ const CRASH_POINTS: &str = "
     create constraint trigger crash after insert or delete on active
         deferrable initially deferred for each row execute function public.crash()";
 
-/// Cuts a connection of some server.
-const CUT: &str = "select count(pg_terminate_backend(pid)) from (
+/// Cuts a connection of some server, whatever it does.
+const CUT_ANY: &str = "select count(pg_terminate_backend(pid)) from (
         select pid from pg_stat_activity
         where application_name = 'outlast' and datname = current_database()
             and backend_type = 'client backend'
         order by random() limit 1) x";
+
+/// Cuts a connection that writes a batch or commits it, if there is one.
+const CUT_BATCH: &str = "select count(pg_terminate_backend(pid)) from (
+        select pid from pg_stat_activity
+        where application_name = 'outlast' and datname = current_database()
+            and backend_xid is not null limit 1) x";
 
 /// Every gate, at one moment: its limit, how many attempts hold it, how many it counts, and how many
 /// may hold it.
@@ -116,9 +122,19 @@ impl Watcher {
 /// What became of batches.
 #[derive(Debug, Default)]
 struct Tries {
-    applied: AtomicUsize,
-    failed: AtomicUsize,
-    cut: AtomicUsize,
+    applied: AtomicI64,
+    failed: AtomicI64,
+    cut: AtomicI64,
+}
+
+impl Tries {
+    fn ended(&self) -> i64 {
+        [&self.applied, &self.failed, &self.cut].map(number_of).iter().sum()
+    }
+}
+
+fn number_of(count: &AtomicI64) -> i64 {
+    count.load(Ordering::SeqCst)
 }
 
 async fn work(mut player: Player, url: String, tries: Arc<Tries>) -> Player {
@@ -196,7 +212,7 @@ fn limits_hold_and_count_right_whatever_fails_and_no_job_waits_for_nothing() {
         cutter.batch_execute(CRASH_POINTS).await.unwrap();
         let client = sql(&url).await;
         let mut watcher = Watcher { client, version: -1, before: HashMap::new(), looks: 0 };
-        let mut times: usize = 0;
+        let mut cut_batches = 0;
         for _ in 0..ROUNDS {
             let start = |player| tokio::spawn(work(player, url.clone(), Arc::clone(&tries)));
             let working: Vec<_> = players.drain(..).map(start).collect();
@@ -204,9 +220,9 @@ fn limits_hold_and_count_right_whatever_fails_and_no_job_waits_for_nothing() {
                 while working.iter().any(|working| !working.is_finished()) {
                     watcher.look().await;
                     watcher.reconcile(&world).await;
-                    times += 1;
-                    if times.is_multiple_of(CUT_EVERY) {
-                        number(&cutter, CUT).await;
+                    if tries.ended() / CUT_EVERY > cut_batches {
+                        number(&cutter, CUT_ANY).await;
+                        cut_batches += number(&cutter, CUT_BATCH).await;
                     }
                 }
             };
@@ -216,9 +232,8 @@ fn limits_hold_and_count_right_whatever_fails_and_no_job_waits_for_nothing() {
             }
             check(&url, &mut watcher).await;
         }
-        let Tries { applied, failed, cut } = &*tries;
-        let counts = [applied, failed, cut].map(|count| count.load(Ordering::SeqCst));
-        assert!(counts[0] > 200 && counts[1] > 10 && counts[2] > 5, "{counts:?}");
+        let counts = (number_of(&tries.applied), number_of(&tries.failed), cut_batches);
+        assert!(counts.0 > 200 && counts.1 > 10 && counts.2 > 20, "{counts:?}");
         assert!(watcher.looks > 500, "{} looks", watcher.looks);
     });
 }

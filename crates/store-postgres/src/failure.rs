@@ -9,6 +9,8 @@ const MISSED: &str = "OL001";
 const APPLIED: &str = "OL004";
 /// What it says of a server whose lane of the event log was closed.
 const NO_LANE: &str = "OL005";
+/// What opens a batch: it locks the row that each batch of a server changes first.
+const OPENING: &str = "open_batch(";
 
 /// Why statements of a transaction were not carried out.
 #[derive(Debug)]
@@ -44,6 +46,8 @@ pub(crate) enum Conflict {
     Length,
     /// With another server, which closed the lane of one that wrote nothing for long.
     Lane,
+    /// With an earlier batch of the same server, which PostgreSQL has not ended yet.
+    Slot,
 }
 
 impl From<StoreError> for Failure {
@@ -71,7 +75,9 @@ impl From<tokio_postgres::Error> for Failure {
             return Self::Again(Conflict::Locks, words);
         }
         if *code == SqlState::LOCK_NOT_AVAILABLE {
-            return Self::Locked(words);
+            // No batch of this server goes through then, so no command is to blame.
+            let opens = said.where_().is_some_and(|place| place.contains(OPENING));
+            return if opens { Self::Again(Conflict::Slot, words) } else { Self::Locked(words) };
         }
         if *code == SqlState::QUERY_CANCELED {
             return Self::Slow(words);

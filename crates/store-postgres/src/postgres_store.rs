@@ -278,8 +278,15 @@ impl Store for PostgresStore {
     }
 
     async fn resolve(&self, id: BatchId) -> Result<Resolved, StoreError> {
-        // Each server number has one writer, and only that one knows the batch.
-        for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
+        // Each server number has one writer, and only that one knows the batch. Heartbeats wait for
+        // no other writer.
+        let [_, beat, _] = &self.inner.writers;
+        let all = self.inner.writers.iter().chain([&self.inner.pruner]);
+        let writers: Vec<_> = match self.inner.beats.get() {
+            Some(server) if *server == id.server => vec![beat],
+            Some(_) | None => all.collect(),
+        };
+        for writer in writers {
             let mut writer = writer.lock().await;
             let resolved = writer.as_mut().ok_or(StoreError::Closed)?.resolve(id).await?;
             if resolved != Resolved::Unknown {

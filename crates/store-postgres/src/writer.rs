@@ -88,7 +88,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::connect::Address;
-use crate::connection::{Connection, Statement, Value, values};
+use crate::connection::{Connection, Statement, Value};
 use crate::failure::{Conflict, Failure};
 use crate::floors::hold::AllHolds;
 use crate::floors::look::AllFloors;
@@ -112,6 +112,8 @@ use write_set::WriteSet;
 const TRIES: u32 = 8;
 /// Pause before the second try; each later one doubles it.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How often it is tried while an earlier batch of the server is under way: each try waits for it.
+const TRIES_BEHIND: u32 = 3;
 /// Longest that rolling back, or looking a batch up may take.
 const SHORT_LIMIT: Duration = Duration::from_secs(3);
 
@@ -266,8 +268,12 @@ impl Writer {
                         self.marked.remove(&batch.id.server);
                     }
                     tracing::debug!(error = words, "batch collided, trying again");
-                    last = words;
                     self.roll_back(connection).await;
+                    if conflict == Conflict::Slot && try_number + 1 >= TRIES_BEHIND {
+                        let words = format!("an earlier batch has not ended: {words}");
+                        return Err(StoreError::Unavailable(words));
+                    }
+                    last = words;
                 }
                 Miss::Failed(Failure::Locked(words)) => {
                     self.roll_back(connection).await;
@@ -326,7 +332,7 @@ impl Writer {
             None => self.connect().await?,
         };
         if !self.marked.contains(&id.server) {
-            mark(&mut connection, id).await?;
+            slots::mark(&mut connection, id).await?;
             self.marked.insert(id.server);
             self.cache.slots.forget(id.server);
         }
@@ -470,15 +476,6 @@ impl Writer {
 
 /// The store's time in milliseconds.
 pub(crate) const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint";
-
-/// Makes sure that the server has its row, so that a look for a batch waits for it, and a lane of
-/// the event log.
-async fn mark(connection: &mut Connection, id: BatchId) -> Result<(), StoreError> {
-    let marking = [Statement::new("select outlast.take_lane($1)", values![id.server])];
-    let marked = tokio::time::timeout(SHORT_LIMIT, connection.run(&marking)).await;
-    marked.map_err(|_elapsed| StoreError::Unavailable("no answer in time".into()))??;
-    Ok(())
-}
 
 /// A batch in progress.
 struct Tx<'a> {

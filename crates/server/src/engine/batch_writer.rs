@@ -37,12 +37,13 @@ pub(crate) struct BatchWriter {
     orphans: Vec<Claimed>,
 }
 
-/// A batch whose outcome is unknown, with claims that nothing else finds again: sessions learn what
-/// they hold when they attach.
+/// A batch whose outcome is unknown. It may still be under way in the store, and holds the lock that
+/// the next batch needs.
 #[derive(Debug)]
 struct Unresolved {
     id: BatchId,
-    /// Which of its commands are claims of plain clients.
+    /// Which of its commands are claims of plain clients. Nothing else finds these again: sessions
+    /// learn what they hold when they attach.
     plain: Vec<usize>,
 }
 
@@ -78,8 +79,10 @@ impl BatchWriter {
         let Some(Unresolved { id, plain }) = &self.unresolved else { return Ok(()) };
         let resolved = self.storage.store.resolve(*id).await;
         // It is about no command of the next batch.
-        let undecided =
-            |error| StoreError::Unavailable(format!("an earlier batch is undecided: {error}"));
+        let undecided = |error| match error {
+            StoreError::ReadOnly(_) | StoreError::Full(_) | StoreError::Closed => error,
+            _ => StoreError::Unavailable(format!("an earlier batch is undecided: {error}")),
+        };
         if let Resolved::Applied(Applied { replies, .. }) = resolved.map_err(undecided)? {
             for (at, reply) in replies.into_iter().enumerate() {
                 if let Reply::Claimed(Ok(claims)) = reply
@@ -128,8 +131,7 @@ impl BatchWriter {
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;
         if matches!(result, Err(StoreError::Ambiguous(_))) {
-            let plain = plain_claims(&commands);
-            self.unresolved = (!plain.is_empty()).then_some(Unresolved { id, plain });
+            self.unresolved = Some(Unresolved { id, plain: plain_claims(&commands) });
         }
         match result {
             Ok(applied) => {

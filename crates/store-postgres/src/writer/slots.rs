@@ -9,10 +9,12 @@
 
 use std::collections::HashMap;
 
-use outlast_store::BatchId;
+use outlast_store::{BatchId, StoreError};
 use uuid::Uuid;
 
+use crate::connection::{Connection, Statement, values};
 use crate::row::int;
+use crate::writer::SHORT_LIMIT;
 
 /// How many batches a slot has at most: this many versions of its rows fill a few pages.
 const BATCHES_MAX: u32 = 256;
@@ -67,5 +69,21 @@ impl Slots {
     /// another server, or by another writer.
     pub(super) fn forget(&mut self, server: Uuid) {
         self.of_server.remove(&server);
+    }
+}
+
+/// Makes sure that the server has its row, so that a look for a batch waits for it, and a lane of
+/// the event log.
+pub(super) async fn mark(connection: &mut Connection, id: BatchId) -> Result<(), StoreError> {
+    let marking = [Statement::new("select outlast.take_lane($1)", values![id.server])];
+    let marked = tokio::time::timeout(SHORT_LIMIT, connection.run(&marking)).await;
+    let marked = marked.map_err(|_elapsed| StoreError::Unavailable("no answer in time".into()))?;
+    match marked.map_err(StoreError::from) {
+        Ok(_) => Ok(()),
+        // It is about no command of the batch.
+        Err(StoreError::Locked(words) | StoreError::Slow(words)) => {
+            Err(StoreError::Unavailable(words))
+        }
+        Err(error) => Err(error),
     }
 }

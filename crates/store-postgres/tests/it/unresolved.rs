@@ -8,7 +8,7 @@ use outlast_store::reply::Resolved;
 use outlast_store::{Reply, StoreError};
 use tokio_postgres::Client;
 
-use crate::hand::{Server, check_places, number, run, sql};
+use crate::hand::{Server, check_places, enqueue, job, number, run, sql};
 
 /// Longest that a statement may take here.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -57,6 +57,24 @@ fn batch_that_took_effect_after_all_says_what_it_did() {
         let held: Vec<JobId> = held.iter().map(|row| JobId(row.get(0))).collect();
         assert_eq!(claimed, held);
         assert!(matches!(server.resolve().await, Ok(Resolved::Unknown)), "once");
+        server.add(1).await;
+        check_places(&client).await;
+    });
+}
+
+/// Its lock counted as that of another session: each command in turn was found to be held up, and
+/// the store to be well.
+#[test]
+fn batch_that_meets_an_earlier_one_of_its_server_is_not_to_blame() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, client) = unconfirmed(&database.url).await;
+        for _ in 0..3 {
+            let answer = server.try_apply(vec![enqueue(job())]).await;
+            assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+        }
+        client.batch_execute("delete from public.hold").await.unwrap();
+        while number(&client, "select count(*) from active").await == 0 {}
         server.add(1).await;
         check_places(&client).await;
     });

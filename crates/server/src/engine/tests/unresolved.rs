@@ -39,3 +39,39 @@ async fn jobs_of_a_plain_claim_that_got_no_answer_are_handed_out_again_when_the_
     assert_eq!(ids, [(JobId(Uuid::from_u128(1)), Epoch(2))]);
     assert_eq!(*failures.lock().unwrap(), Some(0));
 }
+
+/// The lock of such a batch was taken for that of another session: contact with the store counted as
+/// unbroken, and workers as silent.
+#[tokio::test]
+async fn contact_is_broken_until_it_is_known_what_a_batch_without_claims_did() {
+    let batches = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&batches);
+    let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
+    let store = store.failing(move |batch| {
+        let mut count = count.lock().unwrap();
+        let resolves = batch.commands.is_empty();
+        let is_job = |command: &Command| matches!(command, Command::Enqueue(_));
+        match *count {
+            0 if batch.commands.iter().any(is_job) => {
+                *count = 1;
+                Some(StoreError::Ambiguous("lost".into()))
+            }
+            1 if resolves => {
+                *count = 2;
+                Some(StoreError::Locked("by ourselves".into()))
+            }
+            _ => None,
+        }
+    });
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let engine = Engine::start(Arc::new(store), settings);
+    engine.submit(Command::Enqueue(Box::new(noop_job(1)))).await.unwrap_err();
+    let sweep = || engine.submit(Command::Sweep(Sweep { limit: 0, watched: Span::ZERO }));
+    let refused = sweep().await.unwrap_err();
+    assert!(refused.reason.contains("undecided"), "{refused}");
+    let health = &engine.shared().store_health;
+    assert!(health.is_down() && health.unbroken_for(boot_time()) == Span::ZERO);
+    sweep().await.unwrap();
+    assert!(!health.is_down());
+    assert_eq!(*batches.lock().unwrap(), 2);
+}

@@ -34,7 +34,7 @@ e2e-postgres *ARGUMENTS:
 ci:
     bash .ci/run
 
-# What takes too long for CI; writes docs/nightly.md.
+# What takes too long for CI; writes docs/inside/nightly.md.
 nightly:
     bash .ci/nightly
 

@@ -16,6 +16,9 @@ const SUBJECT_MAX: usize = 72;
 /// Commits before this time are left as they are.
 const SUBJECTS_SINCE: &str = "2026-11-25T14:00:00Z";
 
+/// The page that `just nightly` writes; it need not have run.
+const NIGHTLY: &str = "docs/inside/nightly.md";
+
 /// Which of our crates each crate may use. Arrows go one way.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("outlast-core", &[]),
@@ -76,6 +79,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
             check_source(&file, &text, &mut faults);
         }
         retired.check(&file, &text, &mut faults);
+        check_pages(root, &file, &text, &mut faults);
     }
     for manifest in manifests(root)? {
         check_manifest(&manifest, &mut faults)?;
@@ -105,7 +109,17 @@ fn check_subjects(root: &Path, faults: &mut Vec<String>) -> anyhow::Result<()> {
 
 fn tracked(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("git")
-        .args(["ls-files", "*.rs", "*.md", "*.sql", "*.proto", "*.yaml", "justfile", ".ci"])
+        .args([
+            "ls-files",
+            "*.rs",
+            "*.md",
+            "*.sql",
+            "*.proto",
+            "*.yaml",
+            "*.service",
+            "justfile",
+            ".ci",
+        ])
         .current_dir(root)
         .output()
         .context("failed to run git")?;
@@ -124,6 +138,19 @@ fn check_source(file: &Path, text: &str, faults: &mut Vec<String>) {
     // Built from two halves, so that this file does not accuse itself.
     if text.contains(concat!("[", "allow(")) {
         faults.push(format!("{shown}: use #[expect(lint, reason)] instead of allow"));
+    }
+}
+
+/// Checks that pages which a file names are there: comments and messages of the program name some.
+fn check_pages(root: &Path, file: &Path, text: &str, faults: &mut Vec<String>) {
+    for (at, _) in text.match_indices("docs/") {
+        let is_part = |c: &char| c.is_ascii_alphanumeric() || "/-_.".contains(*c);
+        let path: String = text[at..].chars().take_while(is_part).collect();
+        let Some((page, _)) = path.split_once(".md") else { continue };
+        let page = format!("{page}.md");
+        if page != NIGHTLY && !root.join(&page).exists() {
+            faults.push(format!("{}: there is no {page}", file.display()));
+        }
     }
 }
 
@@ -182,6 +209,15 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_page_that_is_named_but_not_there_is_found() {
+        // In two halves, so that this file names no such page itself.
+        let text = concat!("see docs/", "use/nothing.md#x, docs/adr/README.md and docs/adr.");
+        let mut faults = Vec::new();
+        super::check_pages(&crate::root(), "a.rs".as_ref(), text, &mut faults);
+        assert_eq!(faults, [concat!("a.rs: there is no docs/", "use/nothing.md")]);
+    }
+
     #[test]
     fn the_tree_is_tidy() {
         let faults = super::check(&crate::root()).unwrap();

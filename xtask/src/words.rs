@@ -1,4 +1,4 @@
-//! The vocabulary: words that `docs/glossary.md` lists as retired are rejected.
+//! The vocabulary: words that `docs/reference/glossary.md` lists as retired are rejected.
 //!
 //! Its two tables are read from there: phrases, which no prose contains, and names, which no
 //! module, type or function of a folder has. Prose is everything that is not an identifier: words in
@@ -10,7 +10,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 /// Where the words are listed.
-const GLOSSARY: &str = "docs/glossary.md";
+const GLOSSARY: &str = "docs/reference/glossary.md";
 /// Files that quote them, and migrations, whose text never changes.
 const EXEMPT: &[&str] = &[
     GLOSSARY,
@@ -160,14 +160,14 @@ mod tests {
 
     #[test]
     fn a_retired_phrase_is_found_across_lines_of_a_comment() {
-        let found = faults("docs/x.md", "fine\n/// The server is\n/// told about it.");
+        let found = faults("x.md", "fine\n/// The server is\n/// told about it.");
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("docs/x.md:2: `is told`"), "{found:?}");
+        assert!(found[0].starts_with("x.md:2: `is told`"), "{found:?}");
     }
 
     #[test]
     fn data_is_no_prose() {
-        assert!(faults("docs/x.md", "`nobody` NOBODY \"nobody\" nobody.knows nobody-x").is_empty());
+        assert!(faults("x.md", "`nobody` NOBODY \"nobody\" nobody.knows nobody-x").is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The reference pages in `docs/`, generated from the definitions of the command line and the
+//! The pages in `docs/reference/`, generated from the definitions of the command line and the
 //! configuration.
 
 mod commands;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Compares the page with the committed one; rewrites it first if `UPDATE_DOCS` is set.
 fn check(name: &str, page: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(&path, page).unwrap();
     }
@@ -16,7 +16,7 @@ fn check(name: &str, page: &str) {
     let first = kept.lines().zip(page.lines()).find(|(kept, page)| kept != page);
     assert!(
         kept == page,
-        "docs/{name} differs from the code, first at {first:?}; \
+        "docs/reference/{name} differs from the code, first at {first:?}; \
          if the change is intended, run UPDATE_DOCS=1 cargo test -p outlast-cli"
     );
 }

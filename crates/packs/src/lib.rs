@@ -1,7 +1,7 @@
 //! Packs and actions: reading, checking and rendering them.
 //!
 //! A pack is a folder of actions, an action a script and a YAML file about it; the format
-//! is described in `docs/packs.md`. The server uses this crate to accept or refuse
+//! is described in `docs/use/packs.md`. The server uses this crate to accept or refuse
 //! parameters, the worker to hand them to a script and to read its answer.
 //!
 //! ```text

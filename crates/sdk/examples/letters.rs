@@ -1,4 +1,4 @@
-//! A worker with one handler: the program of docs/tutorial.md.
+//! A worker with one handler: the program of docs/use/tutorial.md.
 
 use outlast_sdk::{BoxError, HandlerError, JobContext, Worker};
 use serde::{Deserialize, Serialize};

@@ -183,7 +183,7 @@ fn unreached(error: &outlast_store_postgres::OpenError) -> Failure {
 
 fn other_build(mismatch: &Mismatch) -> &'static str {
     match mismatch {
-        Mismatch::Older => "nothing has changed; docs/moving.md shows both steps",
+        Mismatch::Older => "nothing has changed; docs/operate/moving.md shows both steps",
         Mismatch::Newer { .. } => {
             "nothing has changed; run that version or a later one: migrations go forward only"
         }

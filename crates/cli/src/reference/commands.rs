@@ -1,4 +1,4 @@
-//! `docs/cli.md`: every command with its arguments.
+//! `docs/reference/cli.md`: every command with its arguments.
 
 use clap::{Arg, ArgAction, Command};
 

@@ -1,4 +1,4 @@
-//! `docs/configuration.md`: every key, and who reads it.
+//! `docs/reference/configuration.md`: every key, and who reads it.
 
 use super::{check, head, row};
 use crate::cli;
@@ -25,8 +25,8 @@ also where it came from; `outlast doctor` checks that the settings fit together.
 The tables say which keys `outlast server` and `outlast worker` read. `outlast dev` passes all of them on, but listens
 on `--listen` and stores below `--data`. `outlast migrate` reads `server.database`; `outlast doctor` and
 `outlast config show` read all keys. Other commands take `--server` and `--token`, or the short variables of
-`worker.server` and `worker.token`, or [`client.yaml`](guide.md#which-server-is-asked). `outlast health worker` checks the worker that `worker.name` in the
-environment names.
+`worker.server` and `worker.token`, or [`client.yaml`](../use/guide.md#which-server-is-asked). `outlast health
+worker` checks the worker that `worker.name` in the environment names.
 
 ";
 

@@ -1,4 +1,4 @@
-//! The examples of `docs/packs.md`, taken from the page and run.
+//! The examples of `docs/use/packs.md`, taken from the page and run.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::fixture::run;
 
 /// Writes every block that is marked with a file's name below `folder`.
 fn write_examples(folder: &Path) {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/packs.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use/packs.md");
     let page = fs::read_to_string(page).unwrap();
     for block in page.split("\n```").filter(|block| block.contains(" file=")) {
         let (head, text) = block.split_once('\n').unwrap();

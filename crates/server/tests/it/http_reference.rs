@@ -1,4 +1,4 @@
-//! The page `docs/http.md`, written from `/openapi.json`.
+//! The page `docs/reference/http.md`, written from `/openapi.json`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -240,7 +240,7 @@ async fn the_reference_says_what_the_routes_are() {
             assert!(TAGS.iter().any(|(tag, _)| about["tags"][0] == *tag), "{about:#}");
         }
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/http.md");
     let page = page(&document);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &page).expect("docs");
@@ -249,7 +249,7 @@ async fn the_reference_says_what_the_routes_are() {
     let first = kept.lines().zip(page.lines()).find(|(kept, page)| kept != page);
     assert!(
         kept == page,
-        "docs/http.md differs from the routes, first at {first:?}; \
+        "docs/reference/http.md differs from the routes, first at {first:?}; \
          if the change is intended, run UPDATE_DOCS=1 cargo test -p outlast-server"
     );
 }

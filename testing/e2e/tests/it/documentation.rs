@@ -6,16 +6,16 @@ use outlast_e2e::document::{Block, Session, blocks};
 
 /// Pages without a command that is run, and why.
 const NOTHING_TO_RUN: &[(&str, &str)] = &[
-    ("cli.md", "written by a test from the definition of the command line"),
-    ("comparison.md", "about others, with links"),
-    ("glossary.md", "words"),
-    ("http.md", "written by a test of the routes"),
-    ("invariants.md", "rules, enforced by the code"),
-    ("nightly.md", "written by .ci/nightly"),
-    ("postgres.md", "it needs a PostgreSQL"),
-    ("roadmap.md", "what is not there yet"),
-    ("state-machine.md", "written by a test of the rules"),
-    ("transactional-enqueue.md", "its SQL is run by a test of transactions"),
+    ("inside/invariants.md", "rules, enforced by the code"),
+    ("inside/nightly.md", "written by .ci/nightly"),
+    ("inside/roadmap.md", "what is not there yet"),
+    ("inside/state-machine.md", "written by a test of the rules"),
+    ("operate/postgres.md", "it needs a PostgreSQL"),
+    ("reference/cli.md", "written by a test from the definition of the command line"),
+    ("reference/glossary.md", "words"),
+    ("reference/http.md", "written by a test of the routes"),
+    ("use/comparison.md", "about others, with links"),
+    ("use/transactional-enqueue.md", "its SQL is run by a test of transactions"),
 ];
 
 fn root() -> PathBuf {
@@ -24,8 +24,7 @@ fn root() -> PathBuf {
 
 fn run(page: &Path) -> Result<(), String> {
     let text = std::fs::read_to_string(page).expect("a page");
-    let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Session::run(&text).map_err(|fault| format!("{name}, {fault}"))
+    Session::run(&text).map_err(|fault| format!("{}, {fault}", name(page)))
 }
 
 #[test]
@@ -47,9 +46,15 @@ fn the_pages_in_docs_are_true() {
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
+/// The pages for users, operators and contributors.
 fn pages() -> Vec<PathBuf> {
-    let mut pages: Vec<PathBuf> = std::fs::read_dir(root().join("docs"))
-        .expect("docs")
+    pages_in(&["use", "operate", "reference", "inside"])
+}
+
+fn pages_in(folders: &[&str]) -> Vec<PathBuf> {
+    let folders = folders.iter().map(|folder| root().join("docs").join(folder));
+    let entries = folders.flat_map(|folder| std::fs::read_dir(folder).expect("a folder of pages"));
+    let mut pages: Vec<PathBuf> = entries
         .map(|entry| entry.expect("an entry").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
@@ -57,12 +62,24 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
+/// A page below `docs`, such as `use/guide.md`.
+fn name(page: &Path) -> String {
+    let below = page.strip_prefix(root().join("docs")).unwrap_or(page);
+    below.to_string_lossy().into_owned()
+}
+
+#[test]
+fn every_page_is_in_the_folder_of_its_readers() {
+    let loose: Vec<String> = pages_in(&["."]).iter().map(|page| name(page)).collect();
+    assert_eq!(loose, Vec::<String>::new());
+}
+
 #[test]
 fn a_page_without_commands_is_known_for_it() {
     for page in pages() {
         let text = std::fs::read_to_string(&page).expect("a page");
         let runs = blocks(&text).iter().any(|block| matches!(block, Block::Step(_)));
-        let name = page.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = name(&page);
         let excused = NOTHING_TO_RUN.iter().any(|(known, _)| *known == name);
         assert_ne!(runs, excused, "{name}: show a command, or name it in NOTHING_TO_RUN with why");
     }
@@ -71,9 +88,9 @@ fn a_page_without_commands_is_known_for_it() {
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let mut pages = pages();
+    pages.extend(pages_in(&["adr"]));
     let top = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"];
-    let others = ["crates/sdk/README.md", "docs/adr/README.md"];
-    pages.extend(top.into_iter().chain(others).map(|name| root().join(name)));
+    pages.extend(top.into_iter().chain(["crates/sdk/README.md"]).map(|name| root().join(name)));
     let mut dead = Vec::new();
     for page in &pages {
         let text = std::fs::read_to_string(page).expect("a page");

@@ -125,7 +125,7 @@ fn a_worker_with_a_forbidden_overlap_goes_on_after_all_of_it_was_frozen() {
     goes_on_after(LEASE * 2, Worker::freeze_whole);
 }
 
-/// docs/guarantees.md: the lease less 1.1 heartbeat intervals and a second.
+/// docs/reference/guarantees.md: the lease less 1.1 heartbeat intervals and a second.
 const PROMISED: Duration = Duration::from_millis(2800);
 
 /// Freezes a worker for a little less than promised, twice. Returns false if the machine was so

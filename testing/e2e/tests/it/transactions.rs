@@ -180,7 +180,7 @@ fn jobs_of_many_programs_at_two_servers_run_once_each() {
 /// In a cluster of its own: it makes a role.
 #[test]
 fn sql_in_the_documentation_is_true() {
-    let page = include_str!("../../../../docs/transactional-enqueue.md");
+    let page = include_str!("../../../../docs/use/transactional-enqueue.md");
     let cluster = Cluster::start(&[]).unwrap();
     let database = cluster.create_database().unwrap();
     let scene = Scene::with(ServerOptions::default().database(&database));

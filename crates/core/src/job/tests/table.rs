@@ -1,4 +1,4 @@
-//! The table of all pairs, which is also the page `docs/state-machine.md`.
+//! The table of all pairs, which is also the page `docs/inside/state-machine.md`.
 //!
 //! The page is written from what the rules decide and compared with what is committed,
 //! so no pair changes unseen. `UPDATE_DOCS=1 cargo test -p outlast-core` rewrites it.
@@ -260,7 +260,7 @@ fn every_state_and_every_event_is_in_the_table() {
 
 #[test]
 fn page_of_the_state_machines_says_what_the_rules_decide() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/state-machine.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/inside/state-machine.md");
     let page = page();
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &page).unwrap();
@@ -269,7 +269,7 @@ fn page_of_the_state_machines_says_what_the_rules_decide() {
     let first = kept.lines().zip(page.lines()).find(|(kept, page)| kept != page);
     assert!(
         kept == page,
-        "docs/state-machine.md differs from the rules, first at {first:?}; \
+        "docs/inside/state-machine.md differs from the rules, first at {first:?}; \
          if the change is meant, UPDATE_DOCS=1 cargo test -p outlast-core rewrites it"
     );
 }

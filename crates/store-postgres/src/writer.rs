@@ -250,10 +250,10 @@ impl Writer {
             let reused = self.usable();
             let fresh = reused.is_none();
             let mut connection = self.ready(reused, batch.id).await?;
-            let brief = self.patience.brief(batch);
+            let (brief, began) = (self.patience.brief(batch), Instant::now());
             let miss = match self.attempt_until(end, &mut connection, batch, locked).await {
                 Ok(applied) => {
-                    self.patience.went_through();
+                    self.patience.went_through(batch, began.elapsed());
                     self.connection = Some(connection);
                     return Ok(applied);
                 }
@@ -264,13 +264,9 @@ impl Writer {
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
-                    if conflict == Conflict::Lane {
-                        self.marked.remove(&batch.id.server);
-                    }
-                    tracing::debug!(error = words, "batch collided, trying again");
                     self.roll_back(connection).await;
+                    self.collided(batch.id, conflict, &words);
                     if conflict == Conflict::Slot && try_number + 1 >= TRIES_BEHIND {
-                        let words = format!("an earlier batch has not ended: {words}");
                         return Err(StoreError::Unavailable(words));
                     }
                     last = words;
@@ -284,7 +280,7 @@ impl Writer {
                 }
                 Miss::Failed(Failure::Slow(words)) => {
                     self.roll_back(connection).await;
-                    self.patience.was_slow(brief);
+                    self.patience.was_slow(batch, brief);
                     return Err(StoreError::Slow(words));
                 }
                 Miss::Failed(Failure::Applied(words)) => {
@@ -312,6 +308,14 @@ impl Writer {
             }
         }
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
+    }
+
+    /// Notes with what a batch collided.
+    fn collided(&mut self, id: BatchId, conflict: Conflict, words: &str) {
+        if conflict == Conflict::Lane {
+            self.marked.remove(&id.server);
+        }
+        tracing::debug!(error = words, "batch collided, trying again");
     }
 
     /// Takes the connection if it may be used again.

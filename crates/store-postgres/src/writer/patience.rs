@@ -5,10 +5,14 @@
 //! find the command that is to blame. So for a while after it, the writer waits only briefly.
 //!
 //! ```text
-//! patient ──a statement took too long──▶ brief for some minutes ──▶ patient
+//! patient ──a statement took too long──▶ brief for a while ──▶ patient
 //!    ▲                                     │
 //!    └──no batch went through in time──────┘
 //! ```
+//!
+//! A command that took too long alone in brief time gets longer at its next try ([`slow_ones`]).
+
+mod slow_ones;
 
 use std::time::Duration;
 
@@ -16,15 +20,17 @@ use outlast_store::{Batch, Command};
 use tokio::time::Instant;
 
 use crate::connection::{Statement, values};
+use slow_ones::SlowOnes;
 
 /// Longest that one statement of a batch may take.
 pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 /// How long after a row was locked the writer waits only briefly for locks.
 const LOCKS: Duration = Duration::from_secs(5);
-/// How long after a statement took too long the writer waits only briefly for statements. A command
-/// that is always slow may come back again and again, and costs the others the whole limit once in
-/// this time.
-const STATEMENTS: Duration = Duration::from_secs(300);
+/// How long after a statement took too long the writer waits only briefly for statements. It is
+/// twice as long each time if it happens again soon: a command that is always slow may come back
+/// again and again, and costs the others the whole limit a few times in the longest such time.
+const STATEMENTS: Duration = Duration::from_secs(30);
+const STATEMENTS_MAX: Duration = Duration::from_secs(300);
 /// After so many batches in a row that did not go through in brief time, PostgreSQL is slow and not
 /// a command.
 const IN_VAIN_MAX: u32 = 8;
@@ -43,15 +49,25 @@ pub(super) struct Patience {
     limit: Duration,
     /// Until when locks are awaited only briefly.
     locks: Option<Instant>,
-    /// Until when statements are.
+    /// Until when statements are, and for how long altogether.
     statements: Option<Instant>,
+    period: Duration,
+    /// What commands that were slow alone get.
+    slow_ones: SlowOnes,
     /// How many batches in a row did not go through in brief time.
     in_vain: u32,
 }
 
 impl Patience {
-    pub(super) const fn new(limit: Duration) -> Self {
-        Self { limit, locks: None, statements: None, in_vain: 0 }
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            locks: None,
+            statements: None,
+            period: STATEMENTS,
+            slow_ones: SlowOnes::default(),
+            in_vain: 0,
+        }
     }
 
     /// Longest that one try of a batch may take before its connection counts as dead: longer than
@@ -85,16 +101,27 @@ impl Patience {
 
     fn brief_at(&self, batch: &Batch, now: Instant) -> Option<Duration> {
         self.statements.filter(|until| now < *until)?;
-        brief_for(&batch.commands).filter(|brief| *brief < self.limit)
+        let brief = brief_for(&batch.commands)?;
+        let brief = self.slow_ones.limit_for(&batch.commands, brief, now);
+        (brief < self.limit).then_some(brief)
     }
 
     /// Notes that a statement took too long; `brief` is what it was given, if that was less than
     /// usual.
-    pub(super) fn was_slow(&mut self, brief: Option<Duration>) {
-        if brief.is_none() {
-            self.statements = Some(Instant::now() + STATEMENTS);
-            self.in_vain = 0;
-            return;
+    pub(super) fn was_slow(&mut self, batch: &Batch, brief: Option<Duration>) {
+        self.was_slow_at(batch, brief, Instant::now());
+    }
+
+    fn was_slow_at(&mut self, batch: &Batch, brief: Option<Duration>, now: Instant) {
+        let given = brief.unwrap_or(self.limit);
+        let is_brief = self.statements.is_some_and(|until| now < until);
+        let alone = match batch.commands.as_slice() {
+            [alone] if is_brief => Some(alone),
+            _ => None,
+        };
+        let grew = alone.is_some_and(|it| self.slow_ones.failed(it, given, self.limit, now));
+        if brief.is_none() && !grew {
+            return self.begin_brief(now);
         }
         self.in_vain += 1;
         if self.in_vain >= IN_VAIN_MAX {
@@ -102,9 +129,24 @@ impl Patience {
         }
     }
 
-    /// Notes that a batch went through.
-    pub(super) const fn went_through(&mut self) {
+    fn begin_brief(&mut self, now: Instant) {
+        let again = self.statements.is_some_and(|until| now < until + STATEMENTS_MAX);
+        if again {
+            self.period = (self.period * 2).min(STATEMENTS_MAX);
+        } else {
+            self.period = STATEMENTS;
+            self.slow_ones = SlowOnes::default();
+        }
+        self.statements = Some(now + self.period);
         self.in_vain = 0;
+    }
+
+    /// Notes that a batch went through, and how long it took.
+    pub(super) fn went_through(&mut self, batch: &Batch, took: Duration) {
+        self.in_vain = 0;
+        if let [alone] = batch.commands.as_slice() {
+            self.slow_ones.went_through(alone, took);
+        }
     }
 }
 
@@ -154,33 +196,84 @@ mod tests {
         Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands }
     }
 
+    fn sweep() -> Command {
+        Command::Sweep(Sweep { limit: 1, watched: Span::ZERO })
+    }
+
     #[test]
     fn one_slow_statement_makes_the_writer_brief_for_a_while() {
         let mut patience = Patience::new(STATEMENT_LIMIT);
-        let sweep = || Command::Sweep(Sweep { limit: 1, watched: Span::ZERO });
         let batch = batch(vec![sweep(), sweep()]);
-        assert_eq!(patience.brief(&batch), None);
-        patience.was_slow(None);
-        let brief = patience.brief(&batch);
+        let now = Instant::now();
+        assert_eq!(patience.brief_at(&batch, now), None);
+        patience.was_slow_at(&batch, None, now);
+        let brief = patience.brief_at(&batch, now);
         assert_eq!(brief, Some(Duration::from_millis(502)));
         // A command that stays slow does not prolong it.
-        let over = Instant::now() + STATEMENTS;
-        patience.was_slow(brief);
-        assert_eq!(patience.brief(&batch), brief);
-        assert_eq!(patience.brief_at(&batch, over), None);
+        patience.was_slow_at(&batch, brief, now);
+        assert_eq!(patience.brief_at(&batch, now + STATEMENTS - SPARE), brief);
+        assert_eq!(patience.brief_at(&batch, now + STATEMENTS), None);
+    }
+
+    #[test]
+    fn writer_is_brief_for_longer_when_statements_are_slow_again_soon() {
+        let mut patience = Patience::new(STATEMENT_LIMIT);
+        let batch = batch(vec![sweep(), sweep()]);
+        let mut now = Instant::now();
+        for seconds in [30, 60, 120, 240, 300, 300] {
+            patience.was_slow_at(&batch, None, now);
+            let over = now + Duration::from_secs(seconds);
+            assert!(patience.brief_at(&batch, over - SPARE).is_some(), "{seconds}");
+            assert_eq!(patience.brief_at(&batch, over), None, "{seconds}");
+            now = over;
+        }
+        now += STATEMENTS_MAX;
+        patience.was_slow_at(&batch, None, now);
+        assert_eq!(patience.brief_at(&batch, now + STATEMENTS), None);
+    }
+
+    /// Claims that took 0.7 s were refused for five minutes after one slow statement.
+    #[test]
+    fn command_that_is_slow_alone_gets_longer_at_its_next_try() {
+        let mut patience = Patience::new(STATEMENT_LIMIT);
+        let alone = batch(vec![sweep()]);
+        let now = Instant::now();
+        patience.was_slow_at(&batch(vec![sweep(), sweep()]), None, now);
+        let mut given = Vec::new();
+        for _ in 0..4 {
+            let brief = patience.brief_at(&alone, now);
+            given.push(brief.map(|it| it.as_millis()));
+            patience.was_slow_at(&alone, brief, now);
+        }
+        // The full limit is given once, then nothing more for a while.
+        assert_eq!(given, [Some(501), Some(2_004), Some(8_016), None]);
+        assert_eq!(patience.brief_at(&alone, now), Some(Duration::from_millis(501)));
+    }
+
+    #[test]
+    fn batches_get_longer_for_a_command_that_went_through_slowly() {
+        let mut patience = Patience::new(STATEMENT_LIMIT);
+        let (alone, both) = (batch(vec![sweep()]), batch(vec![sweep(), sweep()]));
+        let now = Instant::now();
+        patience.was_slow_at(&both, None, now);
+        patience.was_slow_at(&alone, patience.brief_at(&alone, now), now);
+        // It is not known yet what it needs.
+        assert_eq!(patience.brief_at(&both, now), Some(Duration::from_millis(502)));
+        patience.went_through(&alone, Duration::from_millis(700));
+        assert_eq!(patience.brief_at(&both, now), Some(Duration::from_millis(1_902)));
     }
 
     #[test]
     fn writer_is_patient_again_when_nothing_goes_through_in_brief_time() {
         let mut patience = Patience::new(STATEMENT_LIMIT);
         let batch = batch(Vec::new());
-        patience.was_slow(None);
+        patience.was_slow(&batch, None);
         let brief = patience.brief(&batch);
-        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(brief));
-        patience.went_through();
-        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(brief));
+        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&batch, brief));
+        patience.went_through(&batch, Duration::ZERO);
+        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&batch, brief));
         assert_eq!(patience.brief(&batch), brief);
-        patience.was_slow(brief);
+        patience.was_slow(&batch, brief);
         assert_eq!(patience.brief(&batch), None);
     }
 }

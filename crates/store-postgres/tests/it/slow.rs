@@ -103,3 +103,40 @@ fn arrival_whose_job_takes_too_long_keeps_no_other_waiting() {
         check_places(&client).await;
     });
 }
+
+/// Makes each claim of a job take longer than a statement may while the writer waits briefly.
+const SLOW_CLAIM: &str = "
+    create function public.slow_claim() returns trigger language plpgsql as
+        $$ begin perform pg_sleep(0.8); return new; end $$;
+    create trigger slow_claim before insert on outlast.active
+        for each row execute function public.slow_claim()";
+
+/// For five minutes after one slow statement, such claims were refused.
+#[test]
+fn claim_that_is_too_slow_after_a_slow_statement_goes_through_at_its_next_try() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::with_limit(&database.url, LIMIT * 2).await;
+        let client = sql(&database.url).await;
+        client.batch_execute(SLOW).await.unwrap();
+        client.batch_execute(SLOW_CLAIM).await.unwrap();
+        server.add(3).await;
+        let worker = server.worker().await;
+        let claim = server.claiming(worker, 1).await;
+        let (tried, _) = timed(&server, vec![job(), slow_job()]).await;
+        assert!(matches!(tried, Err(StoreError::Slow(_))), "{tried:?}");
+        let tried = server.try_apply(vec![claim.clone()]).await;
+        assert!(matches!(tried, Err(StoreError::Slow(_))), "brief: {tried:?}");
+        // From then on, also in batches with others.
+        for commands in [vec![claim.clone()], vec![enqueue(job()), claim.clone()]] {
+            let replies = server.try_apply(commands).await.unwrap().replies;
+            let Some(Reply::Claimed(Ok(claims))) = replies.last() else { panic!("{replies:?}") };
+            assert_eq!(claims.jobs.len(), 1);
+        }
+        // What is always slow still costs little.
+        let (tried, took) = timed(&server, vec![job(), slow_job()]).await;
+        assert!(matches!(tried, Err(StoreError::Slow(_))), "{tried:?}");
+        assert!(took < LIMIT, "{took:?}");
+        check_places(&client).await;
+    });
+}

@@ -1,70 +1,45 @@
-//! The vocabulary: words that `docs/reference/glossary.md` lists as retired are rejected.
+//! The vocabulary: retired words are rejected. The words in use are in `docs/reference/glossary.md`.
 //!
-//! Its two tables are read from there: phrases, which no prose contains, and names, which no
-//! module, type or function of a folder has. Prose is everything that is not an identifier: words in
-//! capitals, in backquotes or joined to another by a hyphen, dot or underscore are data.
+//! There are phrases, which no prose contains, and names, which no module, type or function of a
+//! folder has. Prose is everything that is not an identifier: words in capitals, in backquotes or
+//! joined to another by a hyphen, dot or underscore are data.
+
+mod retired;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use anyhow::Context as _;
+use self::retired::{NAMES, PHRASES};
 
-/// Where the words are listed.
-const GLOSSARY: &str = "docs/reference/glossary.md";
 /// Files that quote them, and migrations, whose text never changes.
 const EXEMPT: &[&str] = &[
-    GLOSSARY,
     "xtask/src/words.rs",
+    "xtask/src/words/retired.rs",
     "crates/store-postgres/migrations",
     "crates/store-sqlite/migrations",
 ];
-/// What the tables begin with.
-const PHRASES: &str = "| Write | Not |";
-const NAMES: &str = "| Name | Not | In |";
 /// What defines a name.
 const KINDS: &[&str] = &["struct", "enum", "trait", "type", "fn"];
 
-/// The words that are retired.
-#[derive(Debug, Default)]
-pub(crate) struct Retired {
-    /// Phrases by their first word: the words, and what to write.
-    phrases: BTreeMap<String, Vec<(Vec<String>, String)>>,
-    names: Vec<Name>,
-}
-
+/// The retired phrases, ready to be looked up.
 #[derive(Debug)]
-struct Name {
-    instead: String,
-    retired: String,
-    folder: String,
+pub(crate) struct Retired {
+    /// By their first word: the words, and what to write.
+    phrases: BTreeMap<String, Vec<(Vec<String>, &'static str)>>,
 }
 
 impl Retired {
-    /// Reads the tables of the glossary.
-    pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(root.join(GLOSSARY)).context(GLOSSARY)?;
-        let mut retired = Self::default();
-        for row in rows(&text, PHRASES) {
-            let [instead, phrases] = row.as_slice() else { anyhow::bail!("{GLOSSARY}: {row:?}") };
-            for phrase in phrases.split(", ") {
-                let words: Vec<String> = phrase.split(' ').map(str::to_lowercase).collect();
+    /// Sorts the phrases by their first word.
+    pub(crate) fn new() -> Self {
+        let mut phrases: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (instead, retired) in PHRASES {
+            for phrase in *retired {
+                let words: Vec<String> = phrase.split(' ').map(str::to_owned).collect();
                 let first = words.first().cloned().unwrap_or_default();
-                retired.phrases.entry(first).or_default().push((words, instead.clone()));
+                phrases.entry(first).or_default().push((words, *instead));
             }
         }
-        for row in rows(&text, NAMES) {
-            let [instead, names, folder] = row.as_slice() else {
-                anyhow::bail!("{GLOSSARY}: {row:?}")
-            };
-            retired.names.extend(names.split(", ").map(|name| Name {
-                instead: instead.clone(),
-                retired: name.to_owned(),
-                folder: folder.clone(),
-            }));
-        }
-        anyhow::ensure!(!retired.phrases.is_empty(), "{GLOSSARY} has no table `{PHRASES}`");
-        anyhow::ensure!(!retired.names.is_empty(), "{GLOSSARY} has no table `{NAMES}`");
-        Ok(retired)
+        Self { phrases }
     }
 
     /// Adds what a file must not contain.
@@ -73,7 +48,7 @@ impl Retired {
             self.check_phrases(file, text, faults);
         }
         if file.extension().is_some_and(|it| it == "rs") {
-            self.check_names(file, text, faults);
+            check_names(file, text, faults);
         }
     }
 
@@ -89,19 +64,18 @@ impl Retired {
             }
         }
     }
+}
 
-    fn check_names(&self, file: &Path, text: &str, faults: &mut Vec<String>) {
-        let mut names = self.names.iter().filter(|name| file.starts_with(&name.folder)).peekable();
-        if names.peek().is_none() {
-            return;
-        }
-        let mut defined = definitions(text);
-        defined.extend(file.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
-        for Name { instead, retired, .. } in names {
-            if defined.contains(retired.as_str()) {
-                let shown = file.display();
-                faults.push(format!("{shown}: `{retired}` is retired: call it `{instead}`"));
-            }
+fn check_names(file: &Path, text: &str, faults: &mut Vec<String>) {
+    let mut names = NAMES.iter().filter(|(_, _, folder)| file.starts_with(folder)).peekable();
+    if names.peek().is_none() {
+        return;
+    }
+    let mut defined = definitions(text);
+    defined.extend(file.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned));
+    for (instead, retired, _) in names {
+        for name in retired.iter().filter(|name| defined.contains(**name)) {
+            faults.push(format!("{}: `{name}` is retired: call it `{instead}`", file.display()));
         }
     }
 }
@@ -116,15 +90,6 @@ fn definitions(text: &str) -> BTreeSet<String> {
         found.insert(if kind == "fn" { format!("fn {name}") } else { name.to_owned() });
     }
     found
-}
-
-/// The rows of the table that begins with `header`, without backquotes.
-fn rows<'a>(text: &'a str, header: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
-    let lines = text.lines().skip_while(move |line| *line != header).skip(2);
-    lines.take_while(|line| line.starts_with('|')).map(|line| {
-        let cells = line.trim_matches('|').split('|');
-        cells.map(|cell| cell.trim().replace('`', "")).collect()
-    })
 }
 
 /// The words of a text with their lines. Identifiers are in it as words that match no phrase.
@@ -153,8 +118,7 @@ mod tests {
 
     fn faults(file: &str, text: &str) -> Vec<String> {
         let mut faults = Vec::new();
-        let retired = Retired::read(&crate::root()).unwrap();
-        retired.check(Path::new(file), text, &mut faults);
+        Retired::new().check(Path::new(file), text, &mut faults);
         faults
     }
 

@@ -83,7 +83,7 @@ pub enum EventName {
     JobPurged,
     #[serde(rename = "job.interruption_budget_spent")]
     JobInterruptionBudgetSpent,
-    /// An execution reached its terminal status, whichever (seed 001, "ExecutionCompleted").
+    /// An execution reached a terminal status.
     #[serde(rename = "execution.completed")]
     ExecutionCompleted,
     #[serde(rename = "queue.paused")]

@@ -251,11 +251,11 @@ pub fn timeout_detail(limit: Span) -> EndDetail {
     EndDetail { error: Some(error), evidence: evidence.into(), ..EndDetail::default() }
 }
 
-/// Returns the error of a job that no live worker was able to run (seed 001, "Error
-/// Message Format", and the reason).
+/// Returns the error of a job that no live worker was able to run: the fields that clients of the
+/// executions API read, and the reason.
 #[must_use]
 pub fn strand_error(limit: Span, age: Span, reason: &str) -> String {
-    // A limit in whole seconds is answered in whole seconds, as the seed has it.
+    // A limit in whole seconds is answered in whole seconds, as clients expect.
     let whole = limit.0.is_multiple_of(1000);
     let age = if whole { Span::from_secs(age.as_secs()) } else { age };
     json!({

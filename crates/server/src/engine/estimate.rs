@@ -111,7 +111,7 @@ impl Estimate {
 mod tests {
     use super::*;
 
-    /// REVIEW S2: after a restart a class counted for one job, and each claim took one.
+    /// After a restart a class counted for one job, and each claim took one.
     #[test]
     fn a_backlog_of_unknown_length_is_asked_for_twice_as_much_each_time() {
         let (mut left, mut estimate, mut claims) = (60_000_u64, Estimate::of(1), 0);

@@ -408,7 +408,7 @@ async fn complete(engine: &Engine, worker: WorkerId, (job, epoch): (JobId, Epoch
     engine.submit(Command::Enqueue(Box::new(noop_job(rand::random())))).await.unwrap();
 }
 
-/// REVIEW S3: a job that must run alone waited forever on a fleet that is always full.
+/// Without a worker kept free, such a job would wait forever.
 #[tokio::test]
 async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() {
     let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));

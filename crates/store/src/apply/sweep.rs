@@ -16,7 +16,7 @@ pub const EXPIRED: &str = "expired";
 const STRANDED: &str = "stranded";
 /// Who sweeps, in the event log.
 const SWEEPER: &str = "sweeper";
-/// Who ends stranded executions, in the event log (seed 001).
+/// Who ends stranded executions, in the event log. Readers of the log match this name.
 const TIMEOUT_MONITOR: &str = "execution_timeout_monitor";
 
 /// What has come due for a job.

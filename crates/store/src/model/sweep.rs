@@ -12,7 +12,7 @@ use crate::rules::{strand_error, timeout_detail, visibility_detail};
 
 /// Who says that time has passed.
 const BY: &str = "sweeper";
-/// Who ends jobs that no worker claimed (seed 001 fixes the name).
+/// Who ends jobs that no worker claimed, in the event log.
 const STRAND_BY: &str = "execution_timeout_monitor";
 
 impl Tx<'_> {

@@ -65,7 +65,7 @@ fn jobs_of_a_fleet_that_dies_together_run_again_and_none_is_blamed() {
     scene.judge();
 }
 
-/// REVIEW S3: a job that must run alone waited for as long as the fleet was full.
+/// Without a worker kept free, such a job would wait for as long as the fleet is full.
 #[test]
 fn a_job_that_kills_its_workers_runs_alone_on_a_full_fleet_and_is_given_up() {
     let scene = Scene::start();

@@ -88,7 +88,7 @@ fn reason(key: &ClassKey, shared: &SharedState) -> String {
     wait_reason::reason(key, false, shared)
 }
 
-/// REVIEW S1: only sessions of the server that was asked once counted.
+/// Sessions of other servers count, too.
 #[test]
 fn a_live_worker_that_no_session_here_knows_of_makes_a_class_eligible() {
     let shared = shared_by(&[record(1, "default", Standing::NEW)]);
@@ -112,7 +112,7 @@ fn whether_a_class_is_eligible_follows_the_condition_of_the_workers_that_can_run
     }
 }
 
-/// REVIEW N4: "5 not serving queue gpu" was once said where one lived.
+/// "5 not serving queue gpu" would be wrong where one lives.
 #[test]
 fn a_reason_counts_live_workers_and_names_the_dead_that_could() {
     let gone = standing(Phase::Running, Liveness::Gone);
@@ -317,7 +317,7 @@ fn a_worker_that_does_not_poll_at_another_server_is_not_eligible_here_either() {
     assert_eq!(words(), "waits for its turn");
 }
 
-/// REVIEW W2: containment is part of what makes a worker eligible.
+/// Containment is part of what makes a worker eligible.
 #[test]
 fn a_class_that_needs_proof_of_death_fits_only_workers_whose_containment_gives_it() {
     for (labels, about, fits) in [

@@ -63,7 +63,7 @@ fn reserved(sessions: &mut Sessions) -> Vec<WorkerId> {
     found
 }
 
-/// REVIEW S3: no worker of a full fleet was ever idle by chance.
+/// No worker of a full fleet is ever idle by chance.
 #[test]
 fn worker_with_the_fewest_attempts_is_kept_free_until_it_is_idle() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();

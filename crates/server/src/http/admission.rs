@@ -1,5 +1,5 @@
 //! How many bytes of requests are held in memory at once: from before a body is read until its
-//! request is answered. Beyond that, bodies stay with their clients for a moment, then they are
+//! request is answered, or waits for a job. Beyond that, bodies stay with their clients for a moment, then they are
 //! refused.
 //!
 //! Short requests, long ones and those of workers each have room of their own: a beat, a small job
@@ -34,7 +34,15 @@ pub(crate) struct Admission {
 /// Room that is taken until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    _room: OwnedSemaphorePermit,
+    room: OwnedSemaphorePermit,
+}
+
+impl Admitted {
+    /// Gives back what so many bytes do not take: a body may come without its length.
+    pub(crate) fn keep(&mut self, bytes: usize) {
+        let over = self.room.num_permits().saturating_sub(bytes.div_ceil(PIECE));
+        drop(self.room.split(over));
+    }
 }
 
 impl Default for Admission {
@@ -65,7 +73,7 @@ impl Admission {
         let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
         let admitted = Arc::clone(room).acquire_many_owned(pieces);
         match tokio::time::timeout(self.wait, admitted).await {
-            Ok(Ok(room)) => Ok(Admitted { _room: room }),
+            Ok(Ok(room)) => Ok(Admitted { room }),
             Ok(Err(_)) | Err(_) => Err(ApiError::Unavailable(Unavailable {
                 reason: "the server has as many long requests in memory as it may".to_owned(),
                 retry_after: Span::from_secs(1),
@@ -92,6 +100,20 @@ mod tests {
         admission.admit(long, Some(Scope::Work)).await.unwrap();
         drop(first);
         admission.admit(long, None).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn room_that_a_body_does_not_take_is_given_back() {
+        let long = SHORT_BODY_BYTES_MAX + 1;
+        let admission = Admission::of(long + 10 * PIECE, Duration::from_secs(10));
+        let mut first = admission.admit(long + 9 * PIECE, None).await.unwrap();
+        admission.admit(long, None).await.unwrap_err();
+        first.keep(9 * PIECE);
+        let second = admission.admit(long, None).await.unwrap();
+        admission.admit(long, None).await.unwrap_err();
+        first.keep(long);
+        drop((first, second));
+        admission.admit(long + 9 * PIECE, None).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -112,12 +112,24 @@ impl ApiRequest {
         self.admitted = Some(self.app.admission.admit(length, self.permission).await?);
         let body = Limited::new(std::mem::take(&mut self.body), max);
         match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
-            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Ok(collected)) => {
+                let body = collected.to_bytes();
+                self.holds_only(body.len());
+                Ok(body)
+            }
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge { max }),
             Ok(Err(error)) => {
                 Err(Fault::payload(format!("request body could not be read: {error}")).into())
             }
             Err(_elapsed) => Err(ApiError::TooSlow),
+        }
+    }
+
+    /// Gives back the room that its body took, but for so many bytes that it still holds.
+    pub(crate) fn holds_only(&mut self, bytes: usize) {
+        match &mut self.admitted {
+            Some(admitted) if bytes > 0 => admitted.keep(bytes),
+            admitted => *admitted = None,
         }
     }
 

@@ -1,5 +1,9 @@
 //! Fetch, ack, nack, dead letters.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -178,6 +182,30 @@ async fn a_long_poll_is_answered_as_soon_as_there_is_a_job() {
         api.enqueue(json!({})).await
     });
     assert_eq!(fetched.expect(200)["jobs"][0]["id"], id.as_str());
+}
+
+/// A body without a length took the room of the longest one until its request was answered: 32
+/// waiting fetches turned all other reports of workers away.
+#[tokio::test]
+async fn fetches_that_wait_take_no_room_from_other_requests() {
+    let api = Arc::new(Api::start());
+    let chunked = |body: &Value| {
+        let parts = vec![Ok::<_, std::io::Error>(bytes::Bytes::from(body.to_string()))];
+        Body::from_stream(futures_util::stream::iter(parts))
+    };
+    let waiting = json!({"queues": ["default"], "wait_ms": 20_000});
+    let mut polls = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let (api, body) = (Arc::clone(&api), chunked(&waiting));
+        polls.spawn(async move { api.raw("/ojs/v1/workers/fetch", body).await });
+    }
+    // Each has come to wait before the next question is answered.
+    for _ in 0..40 {
+        let sent = api.raw("/ojs/v1/workers/fetch", chunked(&json!({"queues": ["default"]})));
+        let answer = tokio::time::timeout(Duration::from_secs(5), sent).await.expect("room");
+        answer.expect(200);
+    }
+    assert!(polls.try_join_next().is_none(), "all wait");
 }
 
 #[tokio::test]

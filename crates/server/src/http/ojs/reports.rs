@@ -21,10 +21,17 @@ use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, job_view, orders};
 
+/// Names of queues that are shorter than this together take no room while a fetch waits for a job.
+const NAMES_MAX: usize = 1024;
+
 pub(super) async fn fetch(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = req.body().await?;
     let tenant = req.tenant()?;
     let fetch = Fetch::read(&body)?;
+    drop(body);
+    // It may wait for a job. Names of very many queues count until then.
+    let names = fetch.queues.iter().map(String::len).sum::<usize>();
+    req.holds_only(if names < NAMES_MAX { 0 } else { names });
     if let Some(worker) = &fetch.worker {
         plain_workers::revive(&req.app, worker).await?;
     }

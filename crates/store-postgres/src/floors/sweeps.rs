@@ -8,6 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use outlast_core::time::Timestamp;
 use outlast_store::apply::sweep::Due;
 use tokio::time::Instant;
 
@@ -93,15 +94,15 @@ impl Sweeps {
         Begin { from: [from], at: now, is_full, lowered: state.lowered }
     }
 
-    /// Notes that a sweep of what was due at `time` has ended; `is_all` if it found all.
-    pub(crate) fn end(&self, due: Due, begin: Begin<1>, (time, is_all): (i64, bool), now: Instant) {
+    /// Notes that a sweep has ended, and up to which time it found all that was due, if it did.
+    pub(crate) fn end(&self, due: Due, begin: Begin<1>, upto: Option<Timestamp>, now: Instant) {
         let mut state = self.state();
         if begin.is_full {
             state.sweeps[place(due)].took(begin.at, now);
         }
-        if is_all && begin.lowered == state.lowered {
+        if let Some(upto) = upto.filter(|_| begin.lowered == state.lowered) {
             let done = &mut state.done[place(due)];
-            *done = (*done).max(time.saturating_sub(SLACK_MS));
+            *done = (*done).max(upto.0.saturating_sub(SLACK_MS));
         }
     }
 
@@ -154,7 +155,7 @@ mod tests {
         let begin = sweeps.begin(TIMER, now);
         assert_eq!(begin.from, [i64::MIN]);
         let end = now + QUICK * 2;
-        sweeps.end(TIMER, begin, (time, true), end);
+        sweeps.end(TIMER, begin, Some(Timestamp(time)), end);
         end
     }
 
@@ -164,7 +165,7 @@ mod tests {
         let now = slow(&sweeps, 100_000, now);
         let begin = sweeps.begin(TIMER, now);
         assert_eq!(begin.from, [95_000]);
-        sweeps.end(TIMER, begin, (200_000, false), now);
+        sweeps.end(TIMER, begin, None, now);
         assert_eq!(sweeps.begin(TIMER, now).from, [95_000]);
         assert_eq!(sweeps.begin(Due::Expiry, now).from, [i64::MIN]);
         assert_eq!(sweeps.begin(TIMER, now + FULL_MIN).from, [i64::MIN]);
@@ -174,7 +175,7 @@ mod tests {
     fn a_quick_sweep_is_one_of_all_times() {
         let (sweeps, now) = (Sweeps::default(), Instant::now());
         let begin = sweeps.begin(TIMER, now);
-        sweeps.end(TIMER, begin, (100_000, true), now);
+        sweeps.end(TIMER, begin, Some(Timestamp(100_000)), now);
         assert_eq!(sweeps.begin(TIMER, now).from, [i64::MIN]);
     }
 
@@ -185,12 +186,12 @@ mod tests {
         let begin = sweeps.begin(TIMER, now);
         assert!(!sweeps.lower(TIMER, 96_000));
         assert!(sweeps.lower(TIMER, 50_000));
-        sweeps.end(TIMER, begin, (120_000, true), now);
+        sweeps.end(TIMER, begin, Some(Timestamp(120_000)), now);
         assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
         // A sweep that began before the commit ends after it.
         let begin = sweeps.begin(TIMER, now);
         sweeps.lower_again(TIMER, 50_000);
-        sweeps.end(TIMER, begin, (130_000, true), now);
+        sweeps.end(TIMER, begin, Some(Timestamp(130_000)), now);
         assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
     }
 }

@@ -2,7 +2,7 @@
 //! again by the next sweep.
 
 use outlast_core::id::JobId;
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::apply::loaded::Loaded;
 use outlast_store::apply::sweep::{Due, reached};
 use outlast_store::backend::Found;
@@ -78,12 +78,18 @@ const STRANDED: &str = concat!(
     ") x limit $4"
 );
 
+/// Whether a sweep leaves nothing out that is due: attempts that were not watched for as long as their
+/// visibility stay.
+fn takes_all(due: Due, sweep: &Sweep) -> bool {
+    due != Due::Visibility || sweep.watched == Span(u64::MAX)
+}
+
 impl Tx<'_> {
     pub(super) async fn load_due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
         let begin = self.holds.sweeps.sweeps().begin(due, Instant::now());
         let found = self.load_due_from(due, begin.from, sweep).await?;
-        let swept = (self.batch.context.now.0, !found.more);
-        self.holds.sweeps.sweeps().end(due, begin, swept, Instant::now());
+        let upto = (!found.more && takes_all(due, sweep)).then_some(self.batch.context.now);
+        self.holds.sweeps.sweeps().end(due, begin, upto, Instant::now());
         Ok(found)
     }
 
@@ -144,5 +150,18 @@ impl Tx<'_> {
         let rows = self.query(NEXT_STRANDED, values![strand.class.0, strand.since.0]).await?;
         let next: Option<i64> = rows.first().map(|row| get(row, 0)).transpose()?.flatten();
         Ok(next.map(Timestamp))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_leaves_attempts_that_it_may_not_judge_yet_to_the_next_one() {
+        let watched = |watched| Sweep { limit: 10, watched: Span(watched) };
+        assert!(!takes_all(Due::Visibility, &watched(30_000)));
+        assert!(takes_all(Due::Visibility, &watched(u64::MAX)));
+        assert!(takes_all(Due::Timer, &watched(0)));
     }
 }

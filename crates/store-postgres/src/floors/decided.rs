@@ -5,13 +5,20 @@
 //! the next snapshot is taken. Once these have ended, later snapshots show all such jobs that will
 //! ever be stored under their first number.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long transactions are waited for: one of an application may run for hours, and stores no job
-/// under a number that it drew long ago.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::writer::STATEMENT_LIMIT;
+
+/// How long transactions are waited for: one of an application may run for hours, and stores no job.
+/// A batch draws its numbers in the last message that it sends, and PostgreSQL gives each of its
+/// statements no more than the limit.
+pub(super) const PATIENCE: Duration = STATEMENT_LIMIT.saturating_add(Duration::from_secs(2));
+/// Time between looks that are waited for: while some application's transaction runs, what is decided
+/// lags behind by no more than this and the patience.
+const STEP: Duration = Duration::from_secs(1);
 
 /// What one look at the store says about numbers and transactions.
 #[derive(Clone, Copy, Debug)]
@@ -30,26 +37,28 @@ pub(super) struct Seen {
 #[derive(Debug)]
 pub(super) struct Decided {
     upto: i64,
-    /// What is decided once all transactions of that look have ended.
-    pending: Option<Seen>,
+    /// Looks, each of which decides something once all its transactions have ended; the oldest first.
+    pending: VecDeque<Seen>,
 }
 
 impl Default for Decided {
     fn default() -> Self {
-        Self { upto: i64::MIN, pending: None }
+        Self { upto: i64::MIN, pending: VecDeque::new() }
     }
 }
 
 impl Decided {
     /// Takes in a look, and returns up to which number its snapshot shows all jobs.
     pub(super) fn observe(&mut self, seen: Seen) -> i64 {
-        if let Some(pending) = self.pending
+        while let Some(pending) = self.pending.front()
             && (pending.xmax <= seen.xmin || seen.at >= pending.at + PATIENCE)
         {
             self.upto = self.upto.max(pending.last);
-            self.pending = None;
+            self.pending.pop_front();
         }
-        self.pending.get_or_insert(seen);
+        if self.pending.back().is_none_or(|latest| seen.at >= latest.at + STEP) {
+            self.pending.push_back(seen);
+        }
         self.upto
     }
 }
@@ -78,6 +87,17 @@ mod tests {
         decided.observe(seen(100, 5, 9, now));
         assert_eq!(decided.observe(seen(200, 5, 20, now + PATIENCE / 2)), i64::MIN);
         assert_eq!(decided.observe(seen(300, 5, 30, now + PATIENCE)), 100);
+    }
+
+    #[test]
+    fn what_is_decided_lags_behind_by_little_more_than_the_patience() {
+        let (mut decided, now) = (Decided::default(), Instant::now());
+        for second in 0..60_u32 {
+            let last = i64::from(second);
+            let upto = decided.observe(seen(last, 5, 20, now + Duration::from_secs(1) * second));
+            let patience = i64::try_from(PATIENCE.as_secs()).unwrap();
+            assert_eq!(upto, if last < patience { i64::MIN } else { last - patience });
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const KEEPALIVE: Duration = Duration::from_secs(4);
 /// Longest that a read may take, so that none holds old rows back for long.
 const READ_LIMIT_MS: u32 = 30_000;
-/// Longest that a transaction that writes may do nothing.
+/// Longest that a transaction may do nothing.
 const IDLE_LIMIT_MS: u32 = 10_000;
 /// Longest that a batch waits for a row that another transaction holds: everything behind it
 /// waits as long.
@@ -274,7 +274,8 @@ impl Address {
             "{SESSION}
              set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS};
              set plan_cache_mode = force_custom_plan;
-             set lock_timeout = {READ_LOCK_LIMIT_MS}"
+             set lock_timeout = {READ_LOCK_LIMIT_MS};
+             set idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
         )
     }
 

@@ -141,7 +141,43 @@ struct State<K> {
     unsaid: HashMap<K, Option<HashSet<Block>>>,
     decided: Decided,
     next: Option<Instant>,
-    next_full: Option<Instant>,
+    full: FullLooks,
+}
+
+/// When full looks are made.
+#[derive(Debug, Default)]
+struct FullLooks {
+    /// When the next one is due.
+    next: Option<Instant>,
+    /// The same while hints of other servers are missed.
+    soonest: Option<Instant>,
+    /// The ticket of the last time when hints were missed: earlier looks do not find what they were
+    /// about.
+    missed: u64,
+    /// The ticket of the latest one that was made.
+    made: u64,
+}
+
+impl FullLooks {
+    const fn is_awaited(&self) -> bool {
+        self.missed > self.made
+    }
+
+    const fn at(&self) -> Option<Instant> {
+        if self.is_awaited() { self.soonest } else { self.next }
+    }
+
+    fn ended(&mut self, ticket: u64, now: Instant, took: Duration) {
+        self.made = self.made.max(ticket);
+        self.next = Some(now + FULL_MIN.max(took * FULL_SHARE));
+        self.soonest = Some(now + FULL_MIN.max(took));
+    }
+
+    /// None is made before that time.
+    fn put_off(&mut self, until: Instant) {
+        self.next = self.next.max(Some(until));
+        self.soonest = self.soonest.max(Some(until));
+    }
 }
 
 /// Whether other servers hear where rows came back.
@@ -187,7 +223,7 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
             unsaid: HashMap::new(),
             decided: Decided::default(),
             next: None,
-            next_full: None,
+            full: FullLooks::default(),
         };
         Self { heard, state: Mutex::new(state) }
     }
@@ -260,13 +296,27 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         ranges
     }
 
-    /// Forgets all: other servers may have put rows anywhere.
+    /// Forgets all: numbers begin again.
     pub(crate) fn forget(&self) {
         let mut state = self.state();
         state.ticket += 1;
         state.forgot = state.ticket;
-        state.next_full = None;
+        state.full = FullLooks::default();
         state.known.retain(|_, known| known.forget_floors(u64::MAX));
+    }
+
+    /// Notes that other servers may have put rows anywhere: a full look that begins from now on
+    /// finds them, and is made soon. Floors stay in force until then, as every scan without them walks
+    /// as far as that look.
+    pub(crate) fn missed(&self) {
+        let mut state = self.state();
+        state.ticket += 1;
+        if state.known.values().filter(|known| known.is_seen()).count() > KEYS_MAX {
+            // More than a look reads.
+            state.forgot = state.ticket;
+            state.known.retain(|_, known| known.forget_floors(u64::MAX));
+        }
+        state.full.missed = state.ticket;
     }
 
     /// Forgets what is known of one key.
@@ -280,6 +330,12 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         {
             state.known.remove(&key);
         }
+    }
+
+    /// Whether hints were missed, and no full look was made since.
+    #[cfg(test)]
+    pub(crate) fn full_look_is_awaited(&self) -> bool {
+        self.state().full.is_awaited()
     }
 
     /// Notes that another server put rows into a block.
@@ -299,6 +355,20 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
             Some(None) => None,
             Some(Some(blocks)) => Some(blocks.into_iter().collect()),
             None => Some(Vec::new()),
+        }
+    }
+
+    /// Returns the keys of which other servers have not heard all.
+    pub(crate) fn unsaid_keys(&self) -> Vec<K> {
+        self.state().unsaid.keys().copied().collect()
+    }
+
+    /// Puts back what was taken and did not reach the other servers; `None` for any block of the key.
+    pub(crate) fn put_back_unsaid(&self, key: K, block: Option<Block>) {
+        let mut state = self.state();
+        match block {
+            Some(block) => state.leave_unsaid(key, block),
+            None => drop(state.unsaid.insert(key, None)),
         }
     }
 
@@ -336,7 +406,7 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
             return None;
         }
         state.looking = true;
-        let next = if state.in_force { state.next } else { state.next_full };
+        let next = if state.in_force { state.next } else { state.full.at() };
         Some(next.unwrap_or(now).max(now))
     }
 
@@ -345,13 +415,16 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         let mut state = self.state();
         state.ticket += 1;
         state.end_uncertain(now);
-        let is_full = !state.in_force || state.next_full.is_none_or(|at| at <= now);
-        let mut keys: HashSet<K> = std::mem::take(&mut state.used);
+        let is_full = !state.in_force || state.full.at().is_none_or(|at| at <= now);
+        let mut used: HashSet<K> = std::mem::take(&mut state.used);
+        let mut keys = Vec::new();
         if is_full {
-            keys.extend(
-                state.known.iter().filter(|(_, known)| known.is_seen()).map(|(key, _)| *key),
-            );
+            // First, so that rows below their floors are found.
+            let seen = state.known.iter().filter(|(_, known)| known.is_seen());
+            keys.extend(seen.map(|(key, _)| *key));
+            used.retain(|key| !state.known.get(key).is_some_and(Known::is_seen));
         }
+        keys.extend(used);
         let mut look =
             Look { ticket: state.ticket, is_full, parts: Vec::new(), ranges: Vec::new() };
         for key in keys.into_iter().take(KEYS_MAX) {
@@ -363,12 +436,23 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         look
     }
 
-    /// The look was not made.
-    pub(crate) fn fail(&self, now: Instant) {
+    /// The look that was scheduled was not begun.
+    pub(crate) fn put_off(&self, now: Instant) {
         let mut state = self.state();
         state.looking = false;
         state.next = Some(now + FULL_MIN);
-        state.next_full = state.next;
+        state.full.put_off(now + FULL_MIN);
+    }
+
+    /// The look failed after so long. One that took too long would do so again.
+    pub(crate) fn fail(&self, look: &Look<K>, took: Duration, now: Instant) {
+        self.put_off(now);
+        let mut state = self.state();
+        // As long as there are no floors, every scan walks as far as the look.
+        let share = if state.in_force { FULL_SHARE } else { 1 };
+        if look.is_full {
+            state.full.put_off(now + took * share);
+        }
     }
 
     /// Takes in what a look found.
@@ -380,7 +464,7 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         let ended = found.began + found.took;
         state.next = Some(ended + SOON.max(found.took * SOON_SHARE));
         if look.is_full {
-            state.next_full = Some(ended + FULL_MIN.max(found.took * FULL_SHARE));
+            state.full.ended(look.ticket, ended, found.took);
             let ranges = i64::try_from(look.ranges.len()).unwrap_or(i64::MAX);
             state.in_force = found.pages > COSTLY + COSTLY_EACH * ranges;
         }

@@ -97,7 +97,9 @@ impl Notifier {
         else {
             return;
         };
-        let task = tokio::spawn(run((address, silent), self.own.clone(), receiver, hear));
+        let own = self.own.clone();
+        let task = NotifyTask { address, silent, own, receiver, hear, unconfirmed: Vec::new() };
+        let task = tokio::spawn(task.run());
         let mut slot = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some(task.abort_handle());
     }
@@ -110,41 +112,145 @@ impl Notifier {
     }
 }
 
-async fn run(
-    (address, mut silent): (Address, FoundSilent),
+/// What the task owns that sends and receives.
+struct NotifyTask {
+    address: Address,
+    silent: FoundSilent,
     own: Own,
-    mut receiver: UnboundedReceiver<Signal>,
+    receiver: UnboundedReceiver<Signal>,
     hear: Hear,
-) {
-    let mut pause = PAUSE_MIN;
-    let mut lost = false;
-    loop {
-        let joining = tokio::time::timeout(ANSWER_LIMIT, join(&address, &own, &hear)).await;
-        match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
-            Ok(joined) => {
-                pause = PAUSE_MIN;
-                own.floors.forget();
-                hear(Heard::Missed);
-                let say = if lost { vec![Signal::Missed] } else { Vec::new() };
-                let (ended, unsent) = speak(&joined, (&own, &mut receiver), &mut silent, say).await;
-                lost = unsent;
-                tracing::warn!(error = ended, "connection for signals between servers broke");
+    /// Blocks that were sent and not confirmed.
+    unconfirmed: Vec<Low>,
+}
+
+/// How a connection ended.
+struct Broke {
+    why: String,
+    /// Whether a signal that matters was lost with it.
+    lost: bool,
+}
+
+impl NotifyTask {
+    async fn run(mut self) {
+        let mut pause = PAUSE_MIN;
+        let mut lost = false;
+        loop {
+            let joining = join(&self.address, &self.own, &self.hear);
+            let joining = tokio::time::timeout(ANSWER_LIMIT, joining).await;
+            match joining.unwrap_or_else(|_elapsed| Err("no answer in time".to_owned())) {
+                Ok(joined) => {
+                    pause = PAUSE_MIN;
+                    self.own.floors.missed();
+                    (self.hear)(Heard::Missed);
+                    let broke = self.speak(&joined, lost).await;
+                    lost = broke.lost;
+                    let error = broke.why;
+                    tracing::warn!(error, "connection for signals between servers broke");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no connection for signals between servers; trying again");
+                }
             }
-            Err(error) => {
-                tracing::warn!(%error, "no connection for signals between servers; trying again");
+            // Unsent signals are old by the time there is a connection again. The others find jobs
+            // by themselves. For everything else they must look into the store.
+            while let Ok(signal) = self.receiver.try_recv() {
+                lost |= matters(&signal);
             }
+            if self.receiver.is_closed() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
         }
-        // Unsent signals are old by the time there is a connection again. The others find jobs by
-        // themselves. For everything else they must look into the store.
-        while let Ok(signal) = receiver.try_recv() {
-            lost |= matters(&signal);
-        }
-        if receiver.is_closed() {
-            return;
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
     }
+
+    /// Sends which blocks the others have not heard of, whether they `lost` what matters, and then
+    /// signals, until the connection breaks.
+    async fn speak(&mut self, joined: &Joined, lost: bool) -> Broke {
+        let mut say = if lost { vec![Signal::Missed] } else { Vec::new() };
+        let mut of = self.own.floors.ready.unsaid_keys();
+        loop {
+            if say.is_empty() && of.is_empty() {
+                tokio::select! {
+                    first = self.receiver.recv() => match first {
+                        Some(first) => say.push(first),
+                        None => return Broke { why: "store was closed".to_owned(), lost: false },
+                    },
+                    // A connection that nothing comes through may be dead.
+                    () = tokio::time::sleep(PROBE) => {}
+                    Ok(()) = self.silent.changed() => {}
+                }
+            }
+            if !say.is_empty() {
+                tokio::time::sleep(GATHER).await;
+                while let Ok(signal) = self.receiver.try_recv() {
+                    say.push(signal);
+                }
+            }
+            let lost = say.iter().any(matters);
+            let of = std::mem::take(&mut of);
+            let sending = self.send(&joined.client, of, std::mem::take(&mut say));
+            let why = match tokio::time::timeout(ANSWER_LIMIT, sending).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => words(&error),
+                Err(_elapsed) => "no answer in time".to_owned(),
+            };
+            for (class, rank, nth) in self.unconfirmed.drain(..) {
+                let block = nth.map(|nth| Block { rank, nth });
+                self.own.floors.ready.put_back_unsaid(class, block);
+            }
+            return Broke { why, lost };
+        }
+    }
+
+    /// Sends signals, and blocks of these classes and of those that signals are about.
+    async fn send(
+        &mut self,
+        client: &Client,
+        of: Vec<i64>,
+        say: Vec<Signal>,
+    ) -> Result<(), tokio_postgres::Error> {
+        let messages = messages(&self.own, of, say);
+        self.unconfirmed = messages.iter().flat_map(|message| message.low.clone()).collect();
+        if messages.is_empty() {
+            // A probe: it has no receiver.
+            return client.batch_execute("").await;
+        }
+        for message in messages {
+            notify(client, &message).await?;
+            self.unconfirmed.drain(..message.low.len());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the messages that say this.
+fn messages(own: &Own, of: Vec<i64>, say: Vec<Signal>) -> Vec<Message> {
+    let of = of.into_iter().map(|class| (None, low_of(own, class)));
+    let say = Signal::together(say).into_iter().map(|signal| {
+        let low = match signal {
+            Signal::Ready(class, _) => low_of(own, class),
+            _ => Vec::new(),
+        };
+        (Some(signal), low)
+    });
+    let new = || Message { from: own.id, say: Vec::new(), low: Vec::new() };
+    let (mut messages, mut message, mut size) = (Vec::new(), new(), 0);
+    for (signal, low) in of.chain(say) {
+        let more =
+            signal.as_ref().map_or(0, length) + if low.is_empty() { 0 } else { length(&low) };
+        if size > 0 && size + more > MESSAGE_MAX {
+            messages.push(std::mem::replace(&mut message, new()));
+            size = 0;
+        }
+        size += more;
+        message.say.extend(signal);
+        message.low.extend(low);
+    }
+    if size > 0 {
+        messages.push(message);
+    }
+    messages
 }
 
 /// A connection that listens.
@@ -185,14 +291,19 @@ fn heard(own: &Own, payload: &str, hear: &Hear) {
             for (class, rank, nth) in message.low {
                 match nth {
                     Some(nth) => own.floors.ready.heard(class, Block { rank, nth }),
-                    None => own.floors.ready.forget_key(class),
+                    None => own.floors.ready.missed(),
                 }
             }
-            hear(Heard::Signals(message.say));
+            if message.say.contains(&Signal::Missed) {
+                own.floors.missed();
+            }
+            if !message.say.is_empty() {
+                hear(Heard::Signals(message.say));
+            }
         }
         // A newer server may say what this one does not know.
         Err(_) => {
-            own.floors.forget();
+            own.floors.missed();
             hear(Heard::Missed);
         }
     }
@@ -211,79 +322,18 @@ const fn matters(signal: &Signal) -> bool {
     )
 }
 
-/// Sends `say`, then signals until the connection breaks; returns why it broke, and
-/// whether something that matters was lost with it.
-async fn speak(
-    joined: &Joined,
-    (own, receiver): (&Own, &mut UnboundedReceiver<Signal>),
-    silent: &mut FoundSilent,
-    mut say: Vec<Signal>,
-) -> (String, bool) {
-    loop {
-        if say.is_empty() {
-            tokio::select! {
-                first = receiver.recv() => match first {
-                    Some(first) => say.push(first),
-                    None => return ("store was closed".to_owned(), false),
-                },
-                // A connection that nothing comes through may be dead.
-                () = tokio::time::sleep(PROBE) => {}
-                Ok(()) = silent.changed() => {}
-            }
-        }
-        if !say.is_empty() {
-            tokio::time::sleep(GATHER).await;
-            while let Ok(signal) = receiver.try_recv() {
-                say.push(signal);
-            }
-        }
-        let lost = say.iter().any(matters);
-        let sending = send(&joined.client, own, std::mem::take(&mut say));
-        match tokio::time::timeout(ANSWER_LIMIT, sending).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return (words(&error), lost),
-            Err(_elapsed) => return ("no answer in time".to_owned(), lost),
-        }
-    }
-}
-
-async fn send(client: &Client, own: &Own, say: Vec<Signal>) -> Result<(), tokio_postgres::Error> {
-    let mut message = Message { from: own.id, say: Vec::new(), low: Vec::new() };
-    let mut size = 0;
-    for signal in Signal::together(say) {
-        let low = low_of(own, &signal);
-        let more = length(&signal) + if low.is_empty() { 0 } else { length(&low) };
-        if size + more > MESSAGE_MAX {
-            notify(client, &message).await?;
-            message.say.clear();
-            message.low.clear();
-            size = 0;
-        }
-        size += more;
-        message.say.push(signal);
-        message.low.extend(low);
-    }
-    // An empty one is a probe: it has no receiver.
-    if message.say.is_empty() {
-        client.batch_execute("").await
-    } else {
-        notify(client, &message).await
-    }
-}
-
 /// Returns how long a value is in a message.
 fn length<T: Serialize>(value: &T) -> usize {
     serde_json::to_string(value).map_or(0, |text| text.len() + 1)
 }
 
-/// Returns where jobs that a signal is about came back below the floors of other servers.
-fn low_of(own: &Own, signal: &Signal) -> Vec<Low> {
-    let Signal::Ready(class, _) = signal else { return Vec::new() };
-    match own.floors.ready.take_unsaid(*class) {
+/// Takes where jobs of a class came back below the floors of other servers.
+fn low_of(own: &Own, class: i64) -> Vec<Low> {
+    match own.floors.ready.take_unsaid(class) {
         Some(blocks) => {
-            blocks.into_iter().map(|block| (*class, block.rank, Some(block.nth))).collect()
+            blocks.into_iter().map(|block| (class, block.rank, Some(block.nth))).collect()
         }
-        None => vec![(*class, 0, None)],
+        None => vec![(class, 0, None)],
     }
 }
 
@@ -291,4 +341,58 @@ async fn notify(client: &Client, message: &Message) -> Result<(), tokio_postgres
     let payload = serde_json::to_string(message).unwrap_or_default();
     client.execute("select pg_notify($1, $2)", &[&CHANNEL, &payload]).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Own {
+        Own { id: Uuid::now_v7(), floors: AllFloors::new() }
+    }
+
+    fn put_back(own: &Own, class: i64, nth: i64) {
+        own.floors.ready.put_back_unsaid(class, Some(Block { rank: -1, nth }));
+    }
+
+    #[test]
+    fn blocks_are_said_with_signals_about_their_class_or_by_themselves() {
+        let own = own();
+        put_back(&own, 1, 7);
+        put_back(&own, 2, 8);
+        let said = messages(&own, Vec::new(), vec![Signal::Ready(1, 3), Signal::Freed]);
+        assert_eq!(said.len(), 1);
+        assert_eq!(said[0].say, [Signal::Freed, Signal::Ready(1, 3)]);
+        assert_eq!(said[0].low, [(1, -1, Some(7))]);
+        let said = messages(&own, own.floors.ready.unsaid_keys(), Vec::new());
+        assert_eq!((said[0].say.len(), &said[0].low), (0, &vec![(2, -1, Some(8))]));
+        assert!(messages(&own, Vec::new(), Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn much_is_said_in_several_messages_that_are_not_too_long() {
+        let own = own();
+        for class in 0..100 {
+            (0..20).for_each(|nth| put_back(&own, class, nth));
+        }
+        let say = (0..100).map(|class| Signal::Ready(class, 1)).collect();
+        let said = messages(&own, Vec::new(), say);
+        assert_eq!(said.iter().map(|message| message.low.len()).sum::<usize>(), 2_000);
+        assert_eq!(said.iter().map(|message| message.say.len()).sum::<usize>(), 100);
+        assert!(said.len() > 2 && said.iter().all(|message| length(message) < 8_000));
+    }
+
+    #[test]
+    fn missed_hints_and_blocks_that_are_too_many_to_be_named_bring_a_full_look() {
+        let awaited = |payload: &str| {
+            let own = own();
+            let before = own.floors.ready.full_look_is_awaited();
+            heard(&own, payload, &(Arc::new(|_| {}) as Hear));
+            (before, own.floors.ready.full_look_is_awaited())
+        };
+        assert_eq!(awaited(r#"{"say":["m"]}"#), (false, true));
+        assert_eq!(awaited(r#"{"say":["news"]}"#), (false, true));
+        assert_eq!(awaited(r#"{"say":[{"n":[1,2]}],"low":[[1,0,null]]}"#), (false, true));
+        assert_eq!(awaited(r#"{"say":[{"n":[1,2]}],"low":[[1,0,5]]}"#), (false, false));
+    }
 }

@@ -60,6 +60,8 @@ struct Inner {
     readers: Readers,
     /// For what the server itself must know.
     background: Readers,
+    /// For looks where rows begin.
+    lookers: Readers,
     notifier: Notifier,
     silence: Arc<Silence>,
     address: Address,
@@ -120,6 +122,7 @@ impl PostgresStore {
         let silence = Arc::new(Silence::new(address.clone()));
         let readers = Readers::new(&address, &silence, read::ASKED);
         let background = Readers::new(&address, &silence, read::BACKGROUND);
+        let lookers = Readers::new(&address, &silence, read::LOOKS);
         let place = address.place();
         let time = Arc::new(Time::new());
         if options.clock.is_none() {
@@ -144,6 +147,7 @@ impl PostgresStore {
             floors,
             readers,
             background,
+            lookers,
             notifier,
             silence,
             address,
@@ -192,7 +196,8 @@ impl PostgresStore {
     #[doc(hidden)]
     #[must_use]
     pub fn reader_statements(&self) -> Vec<String> {
-        [self.inner.readers.statements(), self.inner.background.statements()].concat()
+        let Inner { readers, background, lookers, .. } = &*self.inner;
+        [readers, background, lookers].map(Readers::statements).concat()
     }
 
     /// Returns the settings of a reader's connection.
@@ -273,7 +278,7 @@ impl Store for PostgresStore {
         if batch.commands.iter().any(|command| matches!(command, Command::Reset)) {
             self.inner.floors.forget();
         }
-        self.inner.floors.keep(&self.inner.background);
+        self.inner.floors.keep(&self.inner.lookers);
         applied
     }
 
@@ -419,9 +424,9 @@ impl Store for PostgresStore {
     }
 
     async fn claimable(&self, max: u32) -> Result<Vec<Claimable>, StoreError> {
-        let Inner { background, floors, .. } = &*self.inner;
+        let Inner { background, floors, lookers, .. } = &*self.inner;
         let classes = read::queue::claimable(&background.get().await?, &floors.ready, max).await;
-        floors.keep(background);
+        floors.keep(lookers);
         classes
     }
 
@@ -492,6 +497,7 @@ impl Store for PostgresStore {
         self.inner.notifier.close();
         self.inner.readers.close();
         self.inner.background.close();
+        self.inner.lookers.close();
         for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
             if let Some(mut writer) = writer.lock().await.take() {
                 writer.close();

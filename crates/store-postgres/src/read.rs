@@ -23,14 +23,17 @@ use outlast_store::StoreError;
 
 use crate::row;
 use crate::writer::NOW;
-pub(crate) use pool::{Reader, Readers};
+pub(crate) use pool::{PoolSize, Reader, Readers};
 
-/// Connections that read lists and jobs for requests, and how long each answer is waited for: a
-/// little longer than PostgreSQL may think, for one that hangs.
-pub(crate) const ASKED: (usize, Duration) = (4, Duration::from_secs(35));
+/// Connections that read lists and jobs for requests. Answers are waited for a little longer than
+/// PostgreSQL may think, for one that hangs.
+pub(crate) const ASKED: PoolSize = PoolSize { connections: 4, answer: Duration::from_secs(35) };
 /// The same for what leases, claims and sweeps read: slow lists cannot delay them, and they ask
 /// again soon.
-pub(crate) const BACKGROUND: (usize, Duration) = (2, Duration::from_secs(15));
+pub(crate) const BACKGROUND: PoolSize =
+    PoolSize { connections: 2, answer: Duration::from_secs(15) };
+/// The same for looks where rows begin, which may walk over all that an old snapshot keeps.
+pub(crate) const LOOKS: PoolSize = PoolSize { connections: 1, answer: Duration::from_secs(35) };
 
 /// Asks for the store's time.
 pub(crate) async fn now(reader: &Reader) -> Result<Timestamp, StoreError> {

@@ -1,4 +1,5 @@
-//! Making looks: on a connection for background reads, beside the batches.
+//! Making looks: on a connection of their own, beside the batches. However long they take, the server
+//! reads what it needs.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ macro_rules! before {
 
 /// Reads the first rows of ranges, and which transactions the snapshot shows.
 macro_rules! look {
-    ($of:literal, $rows:literal) => {
+    ($of:literal, $rows:expr) => {
         concat!(
             "select pg_snapshot_xmin(s.now)::text::bigint, pg_snapshot_xmax(s.now)::text::bigint,
                  f.nth, f.rank, f.seq
@@ -50,20 +51,25 @@ macro_rules! look {
 }
 
 const READY_BEFORE: &str = before!("ready", "ready_pkey");
-const READY: &str = look!(
-    "bigint",
-    "select r.rank, r.seq from ready r
-     where r.class = w.key and (r.rank, r.seq) >= (w.rank, w.seq)
-         and (r.rank, r.seq) < (w.to_rank, w.to_seq)
-     order by r.class, r.rank, r.seq limit 1"
-);
-const READY_BELOW: &str = look!(
-    "bigint",
-    "select r.rank, r.seq from ready r
-     where r.class = w.key and (r.rank, r.seq) >= (w.rank, w.seq)
-         and (r.rank, r.seq) < (w.to_rank, w.to_seq)
-     order by r.class, r.rank, r.seq limit 200"
-);
+
+/// The first claimable jobs of ranges, no more than `$limit` of each.
+macro_rules! look_at_ready {
+    ($limit:literal) => {
+        look!(
+            "bigint",
+            concat!(
+                "select r.rank, r.seq from ready r
+                 where r.class = w.key and (r.rank, r.seq) >= (w.rank, w.seq)
+                     and (r.rank, r.seq) < (w.to_rank, w.to_seq)
+                 order by r.class, r.rank, r.seq limit ",
+                $limit
+            )
+        )
+    };
+}
+
+const READY: &str = look_at_ready!("1");
+const READY_BELOW: &str = look_at_ready!("200");
 
 const ACTIVE_BEFORE: &str = before!("active", "active_worker");
 const ACTIVE: &str = look!(
@@ -113,11 +119,17 @@ impl AllFloors {
         }
     }
 
-    /// Forgets all: rows may be anywhere.
+    /// Forgets all: numbers begin again.
     pub(crate) fn forget(&self) {
         self.ready.forget();
         self.active.forget();
         self.arrivals.forget();
+    }
+
+    /// Notes that other servers may have put rows anywhere.
+    pub(crate) fn missed(&self) {
+        self.ready.missed();
+        self.active.missed();
     }
 
     /// Looks, if it is time and something was read since the last look.
@@ -135,13 +147,20 @@ where
     let (floors, readers) = (Arc::clone(floors), readers.clone());
     tokio::spawn(async move {
         tokio::time::sleep_until(at).await;
-        let look = floors.begin(Instant::now());
-        let found = async { find(&readers.get().await?, &look, texts).await };
-        match found.await {
+        let reader = match readers.get().await {
+            Ok(reader) => reader,
+            Err(error) => {
+                tracing::debug!(%error, "no connection to look where rows begin");
+                return floors.put_off(Instant::now());
+            }
+        };
+        let began = Instant::now();
+        let look = floors.begin(began);
+        match find(&reader, &look, texts).await {
             Ok(found) => floors.end(&look, &found),
             Err(error) => {
-                tracing::debug!(%error, "failed to look where claimable jobs begin");
-                floors.fail(Instant::now());
+                tracing::debug!(%error, "failed to look where rows begin");
+                floors.fail(&look, began.elapsed(), Instant::now());
             }
         }
     });
@@ -151,54 +170,94 @@ async fn find<K>(reader: &Reader, look: &Look<K>, texts: Texts) -> Result<Found,
 where
     K: ToSql + Copy + Sync + std::fmt::Debug,
 {
-    let began = Instant::now();
-    let (last, pages_before) = pages(reader, texts).await?;
-    let mut rows = vec![Vec::new(); look.ranges.len()];
-    let parts =
-        |below: bool| (0..look.ranges.len()).filter(move |nth| look.is_below(*nth) == below);
-    let below: Vec<usize> = parts(true).collect();
-    if !below.is_empty() {
-        read(reader, (texts.below, look), &below, &mut rows).await?;
-    }
-    // The number was read before the snapshot of this one was taken.
-    let first: Vec<usize> = parts(false).collect();
-    let (xmin, xmax) = read(reader, (texts.first, look), &first, &mut rows).await?;
-    let (_, pages_after) = pages(reader, texts).await?;
-    // PostgreSQL takes what it counted away from time to time.
-    let pages = if pages_after < pages_before { pages_after } else { pages_after - pages_before };
-    Ok(Found { rows, asked: texts.asked, last, xmin, xmax, pages, began, took: began.elapsed() })
+    // PostgreSQL takes what it counted away from time to time, but not within a transaction.
+    reader.say("begin").await?;
+    let found = find_counted(reader, look, texts).await;
+    reader.say(if found.is_ok() { "commit" } else { "rollback" }).await?;
+    found
 }
 
-async fn pages(reader: &Reader, texts: Texts) -> Result<(i64, i64), StoreError> {
-    let row = reader.one(texts.before, &[]).await?;
-    let row = row.ok_or_else(|| StoreError::Corrupt("no sequence of jobs".into()))?;
-    Ok((get(&row, 0)?, get(&row, 1)?))
-}
-
-/// Reads some ranges of a look; returns which transactions the snapshot shows.
-async fn read<K>(
-    reader: &Reader,
-    (sql, look): (&str, &Look<K>),
-    parts: &[usize],
-    rows: &mut [Vec<Place>],
-) -> Result<(i64, i64), StoreError>
+async fn find_counted<K>(reader: &Reader, look: &Look<K>, texts: Texts) -> Result<Found, StoreError>
 where
     K: ToSql + Copy + Sync + std::fmt::Debug,
 {
-    let ranges = parts.iter().filter_map(|nth| look.ranges.get(*nth));
-    let columns = Columns::of(ranges);
-    let found = reader.all(sql, &columns.values()).await?;
-    let mut shown = (i64::MIN, i64::MIN);
-    for row in &found {
-        shown = (get(row, 0)?, get(row, 1)?);
-        let Some(place) = place_of(row)? else { continue };
-        let nth: i64 = get(row, 2)?;
-        let part = usize::try_from(nth - 1).ok().and_then(|nth| parts.get(nth));
-        if let Some(rows) = part.and_then(|part| rows.get_mut(*part)) {
-            rows.push(place);
-        }
+    let began = Instant::now();
+    let before = counts(reader, texts).await?;
+    let mut rows = vec![Vec::new(); look.ranges.len()];
+    // Every transaction that drew a number up to the last one was running when this snapshot was
+    // taken, or had ended: so the number is read first. But not long before, as floors rise no
+    // further.
+    let shown = Wanted::of(look, texts.first, false).read(reader, &mut rows).await?;
+    // What is below floors may take long, and its snapshot is a later one. It proves nothing about
+    // numbers: rows that it finds are there, and those that come are found by the next full look.
+    let below = Wanted::of(look, texts.below, true);
+    if !below.nths.is_empty() {
+        below.read(reader, &mut rows).await?;
     }
-    Ok(shown)
+    let after = counts(reader, texts).await?;
+    Ok(Found {
+        rows,
+        asked: texts.asked,
+        last: before.last,
+        xmin: shown.xmin,
+        xmax: shown.xmax,
+        pages: after.pages - before.pages,
+        began,
+        took: began.elapsed(),
+    })
+}
+
+struct Counts {
+    /// The last number that was drawn.
+    last: i64,
+    /// How many pages the transaction has read.
+    pages: i64,
+}
+
+async fn counts(reader: &Reader, texts: Texts) -> Result<Counts, StoreError> {
+    let row = reader.one(texts.before, &[]).await?;
+    let row = row.ok_or_else(|| StoreError::Corrupt("no sequence of jobs".into()))?;
+    Ok(Counts { last: get(&row, 0)?, pages: get(&row, 1)? })
+}
+
+/// The ranges of a look that one statement reads.
+struct Wanted<'a, K> {
+    look: &'a Look<K>,
+    sql: &'static str,
+    /// Their places among the look's ranges.
+    nths: Vec<usize>,
+}
+
+/// Which transactions a snapshot shows: all below `xmin`, and none from `xmax` on.
+struct Shown {
+    xmin: i64,
+    xmax: i64,
+}
+
+impl<'a, K: ToSql + Copy + Sync + std::fmt::Debug> Wanted<'a, K> {
+    /// Those below floors, or the others.
+    fn of(look: &'a Look<K>, sql: &'static str, below: bool) -> Self {
+        let nths = (0..look.ranges.len()).filter(|nth| look.is_below(*nth) == below).collect();
+        Self { look, sql, nths }
+    }
+
+    /// Adds the rows of each range.
+    async fn read(&self, reader: &Reader, rows: &mut [Vec<Place>]) -> Result<Shown, StoreError> {
+        let ranges = self.nths.iter().filter_map(|nth| self.look.ranges.get(*nth));
+        let columns = Columns::of(ranges);
+        let found = reader.all(self.sql, &columns.values()).await?;
+        let mut shown = Shown { xmin: i64::MIN, xmax: i64::MIN };
+        for row in &found {
+            shown = Shown { xmin: get(row, 0)?, xmax: get(row, 1)? };
+            let Some(place) = place_of(row)? else { continue };
+            let nth: i64 = get(row, 2)?;
+            let nth = usize::try_from(nth - 1).ok().and_then(|nth| self.nths.get(nth));
+            if let Some(rows) = nth.and_then(|nth| rows.get_mut(*nth)) {
+                rows.push(place);
+            }
+        }
+        Ok(shown)
+    }
 }
 
 fn place_of(row: &Row) -> Result<Option<Place>, StoreError> {

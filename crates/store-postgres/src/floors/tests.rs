@@ -25,6 +25,8 @@ struct World {
     look: Option<Look<i64>>,
     found: Option<(Look<i64>, Found)>,
     pages: i64,
+    /// How long a look takes.
+    took: Duration,
     /// Time from look to look.
     pause: Duration,
 }
@@ -46,6 +48,7 @@ impl World {
             look: None,
             found: None,
             pages: COSTLY_PAGES,
+            took: Duration::ZERO,
             pause: FULL_MIN,
         }
     }
@@ -105,7 +108,7 @@ impl World {
             xmax: self.next_transaction,
             pages: self.pages,
             began: self.now,
-            took: Duration::ZERO,
+            took: self.took,
         };
         self.found = Some((look, found));
     }
@@ -120,6 +123,15 @@ impl World {
         self.start_look();
         self.read_look();
         self.end_look();
+    }
+
+    /// A look that ends without an answer.
+    fn look_in_vain(&mut self) {
+        self.start_look();
+        if let Some(look) = self.look.take() {
+            self.now += self.took;
+            self.floors.fail(&look, self.took, self.now);
+        }
     }
 
     fn check(&self, what: &str) {
@@ -288,6 +300,84 @@ fn what_other_servers_put_below_a_floor_is_found_by_their_signal_or_by_a_full_lo
 }
 
 #[test]
+fn after_a_full_look_that_failed_floors_rise_and_the_next_one_is_as_rare_as_if_it_had_not() {
+    let mut world = worked_off();
+    world.took = Duration::from_secs(30);
+    world.look_in_vain();
+    world.took = Duration::from_millis(1);
+    world.committed.insert(at(0, 300));
+    let failed = world.now;
+    while world.now + world.pause < failed + Duration::from_secs(30) * FULL_SHARE {
+        world.last += 100;
+        world.look();
+        assert!(!world.covers(at(0, 300)), "a full look after {:?}", world.now - failed);
+        assert!(world.floors.lowest(KEY) >= at(0, world.last - 200), "floors do not rise");
+    }
+    world.look();
+    assert!(world.covers(at(0, 300)));
+}
+
+#[test]
+fn while_there_are_no_floors_a_look_that_failed_is_made_again_after_as_long_as_it_took() {
+    let mut world = World::new();
+    world.took = Duration::from_secs(30);
+    world.look_in_vain();
+    world.floors.ranges([KEY]);
+    assert_eq!(world.floors.schedule(world.now), Some(world.now + world.took));
+}
+
+#[test]
+fn a_look_that_was_not_begun_puts_off_no_full_look_for_long() {
+    let mut world = worked_off();
+    world.floors.ranges([KEY]);
+    world.floors.schedule(world.now).unwrap();
+    world.floors.put_off(world.now);
+    world.committed.insert(at(0, 300));
+    world.look();
+    assert!(world.covers(at(0, 300)));
+}
+
+#[test]
+fn missed_hints_bring_a_full_look_soon_and_no_scan_without_floors() {
+    let mut world = worked_off();
+    world.took = Duration::from_secs(5);
+    world.look();
+    world.now += world.took;
+    world.committed.insert(at(0, 300));
+    world.look();
+    assert!(!world.covers(at(0, 300)), "a full look");
+    // One is under way when the hints are missed, and has read.
+    world.now += world.took * FULL_SHARE;
+    world.committed.remove(&at(0, 300));
+    world.start_look();
+    world.read_look();
+    world.committed.insert(at(0, 300));
+    world.floors.missed();
+    world.end_look();
+    assert!(!world.covers(at(0, 300)));
+    assert!(world.floors.lowest(KEY) > at(0, 900), "{:?}", world.floors.ranges([KEY]));
+    world.now += world.took;
+    world.look();
+    assert!(!world.covers(at(0, 300)), "a full look right after another");
+    world.now += world.took;
+    world.look();
+    assert!(world.covers(at(0, 300)));
+}
+
+#[test]
+fn a_commit_may_take_as_long_as_postgresql_lets_it() {
+    let mut world = worked_off();
+    let seq = world.draw();
+    let id = world.begin(at(0, seq), How::Elsewhere);
+    for _ in 0..11 {
+        world.last += 100;
+        world.look();
+    }
+    world.commit(id);
+    world.check("a slow commit");
+}
+
+#[test]
 fn a_mass_below_a_floor_lowers_it() {
     let mut world = worked_off();
     world.committed.extend((300..800).map(|seq| at(0, seq)));
@@ -334,4 +424,9 @@ fn other_servers_hear_where_jobs_came_back_once() {
         world.commit(id);
     }
     assert_eq!(world.floors.take_unsaid(KEY), None);
+    world.floors.put_back_unsaid(KEY, None);
+    assert_eq!(world.floors.unsaid_keys(), [KEY]);
+    assert_eq!(world.floors.take_unsaid(KEY), None);
+    world.floors.put_back_unsaid(KEY, Some(at(0, 300).block()));
+    assert_eq!(world.floors.take_unsaid(KEY), Some(vec![at(0, 300).block()]));
 }

@@ -30,6 +30,13 @@ const ASKED_MAX: usize = 500;
 /// A value of a query.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
 
+/// How many connections there are, and how long each answer is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolSize {
+    pub(crate) connections: usize,
+    pub(crate) answer: Duration,
+}
+
 /// Connections that read. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Readers {
@@ -78,16 +85,12 @@ pub(crate) struct Reader {
 }
 
 impl Readers {
-    pub(crate) fn new(
-        address: &Address,
-        silence: &Arc<Silence>,
-        (size, limit): (usize, Duration),
-    ) -> Self {
+    pub(crate) fn new(address: &Address, silence: &Arc<Silence>, size: PoolSize) -> Self {
         let inner = Inner {
             address: address.clone(),
             silence: Arc::clone(silence),
-            limit,
-            places: Arc::new(Semaphore::new(size)),
+            limit: size.answer,
+            places: Arc::new(Semaphore::new(size.connections)),
             idle: Mutex::default(),
             asked: Mutex::default(),
         };
@@ -203,9 +206,23 @@ impl Reader {
     ) -> Result<Vec<Row>, StoreError> {
         let open = self.open.as_ref().ok_or(StoreError::Closed)?;
         self.inner.note(sql);
+        self.answer(open.line, open.query(sql, values)).await
+    }
+
+    /// Sends what returns no rows, such as `begin`. Who begins a transaction ends it.
+    pub(crate) async fn say(&self, sql: &str) -> Result<(), StoreError> {
+        let open = self.open.as_ref().ok_or(StoreError::Closed)?;
+        self.answer(open.line, open.client.batch_execute(sql)).await
+    }
+
+    async fn answer<T>(
+        &self,
+        line: ConnectionId,
+        asking: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, StoreError> {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
-        let asking = open.query(sql, values);
-        let answer = self.inner.silence.answer(open.line, self.inner.limit, asking).await;
+        let asking = Box::pin(asking);
+        let answer = self.inner.silence.answer(line, self.inner.limit, asking).await;
         let answer = answer.ok_or_else(|| StoreError::Unavailable("no answer in time".into()))?;
         self.unanswered.fetch_sub(1, Ordering::Relaxed);
         answer.map_err(|error| Failure::from(error).into())
@@ -221,12 +238,7 @@ impl Reader {
     ) -> Result<(), StoreError> {
         let open = self.open.as_ref().ok_or(StoreError::Closed)?;
         self.inner.note(sql);
-        self.unanswered.fetch_add(1, Ordering::Relaxed);
-        let asking = open.each(sql, values, take);
-        let answer = self.inner.silence.answer(open.line, self.inner.limit, asking).await;
-        let answer = answer.ok_or_else(|| StoreError::Unavailable("no answer in time".into()))?;
-        self.unanswered.fetch_sub(1, Ordering::Relaxed);
-        answer.map_err(|error| StoreError::from(Failure::from(error)))?
+        self.answer(open.line, open.each(sql, values, take)).await?
     }
 
     pub(crate) async fn one(

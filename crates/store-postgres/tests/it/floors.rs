@@ -1,6 +1,7 @@
 //! An old snapshot keeps the index entries of deleted rows. Scans do not walk over them, and still
 //! find every job that comes back where they no longer begin.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_cluster::Database;
@@ -174,12 +175,8 @@ fn a_signal_says_where_another_server_put_a_job_below_a_floor() {
             (Server::open(&database.url).await, Server::open(&database.url).await);
         let watch = sql(&database.url).await;
         let _old = old_snapshot(&database.url).await;
-        for each in [&server, &other] {
-            let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
-            each.store.listen(std::sync::Arc::new(move |it| drop(say.send(it))));
-            // It listens from now on.
-            heard.recv().await.unwrap();
-        }
+        listen(&server).await;
+        listen(&other).await;
         let Low { seq, class, holder, .. } = low(&other, &server, &watch).await;
         other.apply(vec![goodbye(holder)]).await;
         let rank = number(&watch, &format!("select rank from ready where seq = {seq}")).await;
@@ -224,5 +221,80 @@ fn a_job_that_is_stored_long_after_its_number_was_drawn_is_found() {
         late.batch_execute("commit").await.unwrap();
         let job = JobId(uuid::Uuid::from_u128(0x0190_aaaa_0000_7000_8000_0000_0000_0001));
         claim_until_found(&server, worker, job).await;
+    });
+}
+
+/// Waits until looks, or none, are under way.
+async fn wait_for_looks(watch: &Client, any: bool) {
+    let looks = "select count(*) from pg_stat_activity where datname = current_database()
+        and state = 'active' and query like '%pg_current_snapshot%' and pid <> pg_backend_pid()";
+    let end = Instant::now() + WAIT;
+    while (number(watch, looks).await > 0) != any {
+        assert!(Instant::now() < end, "looks under way: {}", !any);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
+fn a_server_reads_what_it_needs_while_looks_wait_for_their_answers() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let worker = server.worker().await;
+        let (holder, watch) = (sql(&database.url).await, sql(&database.url).await);
+        server.add(10).await;
+        let look = async || {
+            server.claim(worker, 1).await;
+            server.apply(vec![renew(worker)]).await;
+        };
+        look().await;
+        // The next looks are made a second after the first ones.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        look().await;
+        let lock = "begin; lock table ready, active in access exclusive mode";
+        holder.batch_execute(lock).await.unwrap();
+        wait_for_looks(&watch, true).await;
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            let now = tokio::time::timeout(Duration::from_secs(1), server.store.now());
+            now.await.expect("no connection").unwrap();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        holder.batch_execute("rollback").await.unwrap();
+    });
+}
+
+/// Listens, and waits until it does.
+async fn listen(server: &Server) {
+    let (say, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    server.store.listen(Arc::new(move |it| drop(say.send(it))));
+    heard.recv().await.unwrap();
+}
+
+#[test]
+fn a_server_whose_connection_for_signals_breaks_says_later_where_it_put_a_job() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, other) =
+            (Server::open(&database.url).await, Server::open(&database.url).await);
+        let watch = sql(&database.url).await;
+        let _old = old_snapshot(&database.url).await;
+        listen(&other).await;
+        let line = "select pid::bigint from pg_stat_activity
+            where datname = current_database() and application_name = 'outlast notify'";
+        let line = number(&watch, line).await;
+        listen(&server).await;
+        let Low { seq, class, holder, .. } = low(&other, &server, &watch).await;
+        other.apply(vec![goodbye(holder)]).await;
+        let rank = number(&watch, &format!("select rank from ready where seq = {seq}")).await;
+        let end = format!("select pg_terminate_backend({line}, 10000)::int::bigint");
+        assert_eq!(number(&watch, &end).await, 1);
+        other.store.signal(vec![Signal::ready(class, 1)]);
+        let end = Instant::now() + WAIT;
+        while !server.store.reads_place(class, rank, seq) {
+            assert!(Instant::now() < end, "the blocks were lost");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(server.store.has_floors());
     });
 }

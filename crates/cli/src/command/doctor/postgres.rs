@@ -12,7 +12,7 @@ use crate::command::store::ENCODING_FIX;
 /// Every commit waits for this; slower and it limits everything.
 const COMMIT_WARN_MS: f64 = 20.0;
 /// What one server takes.
-const CONNECTIONS: i64 = 13;
+const CONNECTIONS: i64 = 14;
 /// Leases do not depend on clocks; shown times and schedules do.
 const CLOCK_WARN: f64 = 1.0;
 /// A transaction that is open for longer keeps dead rows from being removed.

@@ -9,7 +9,7 @@ use clap::{CommandFactory, FromArgMatches as _, Parser, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::use_colour;
 use outlast_cli_core::process;
-use outlast_worker::{handover, signals};
+use outlast_worker::{guardian, handover, signals};
 
 use crate::command::{
     actions, backup, bench, completions, config as show_config, dead_letters, demo, dev, doctor,
@@ -228,6 +228,14 @@ pub(crate) fn run() -> ExitCode {
     };
     if cli.command.is_watched() {
         secrecy::start_again_if_seen(&environment);
+        if matches!(cli.command, Command::Worker(_)) {
+            // Before any thread is started.
+            match guardian::stay_in_front() {
+                Ok(None) => {}
+                Ok(Some(code)) => return ExitCode::from(u8::try_from(code).unwrap_or(1)),
+                Err(error) => return cannot_start(&error),
+            }
+        }
         log::never_wait();
     } else {
         // Such a command may end at any point, as its user is used to.
@@ -253,6 +261,11 @@ pub(crate) fn run() -> ExitCode {
             failure.exit.into()
         }
     }
+}
+
+fn cannot_start(error: &std::io::Error) -> ExitCode {
+    log::say(Failure::failed(format!("cannot start the worker: {error}")));
+    Exit::Failed.into()
 }
 
 /// How log lines are written: as the flag says, or else the settings.

@@ -4,7 +4,7 @@
 //! ```text
 //! terminal, init system ──signals──▶ guardian ──one byte each, by socket──▶ engine
 //!                                       │    ◀──the worker's identity─────────┘
-//!                                       └─ reaps every orphan; works as PID 1
+//!                                       └─ reaps and kills every orphan of its engine
 //! ```
 //!
 //! The engine runs in a session of its own, so a terminal's keys reach only the guardian, and
@@ -14,13 +14,15 @@
 //! the socket closes, and that tells the engine.
 //!
 //! A job under `cgroup` or `subreaper` may kill its shim, both halves. What it leaves then comes to
-//! the guardian as an orphan, and is killed.
+//! the guardian as an orphan, and is killed. A guardian that could get other orphans too, such as
+//! process 1 of a container, has a process in front of it (`front`).
 //!
 //! It does no network, waits for nothing but signals and its children, and never stops itself:
 //! SIGTSTP is a message too. No other thread of its process may take a signal.
 
 mod death;
 mod engine;
+mod front;
 mod link;
 mod orphans;
 
@@ -37,10 +39,12 @@ use rustix::process::{
 };
 
 pub use self::death::report_to;
+pub use self::front::stay_in_front;
 pub use self::link::{GuardianEvent, GuardianLink, IdentityWriter};
 
 use self::death::Death;
 use self::engine::EngineLink;
+use self::orphans::Orphans;
 
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, descendants, sys};
@@ -75,7 +79,7 @@ pub struct GuardianOptions {
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
 /// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called by the main
-/// thread; in every other thread all signals must be blocked.
+/// thread, after [`stay_in_front`]; in every other thread all signals must be blocked.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
     match start(options) {
@@ -103,10 +107,10 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
     let mut command = Command::new(options.program.path());
     command.args(&options.engine_args).stdin(engines_end);
     sys::start_in_own_session(&mut command);
-    let before_engine = orphans::children();
     let engine = command.spawn()?;
     let engine_pid = pid_of(&engine)?;
-    Ok(Guardian { options, signals, link, engine_pid, before_engine, terminations: 0 })
+    let orphans = Orphans::default();
+    Ok(Guardian { options, signals, link, engine_pid, orphans, terminations: 0 })
 }
 
 fn pid_of(child: &Child) -> io::Result<Pid> {
@@ -121,8 +125,7 @@ struct Guardian<'a> {
     signals: sys::SignalFd,
     link: EngineLink,
     engine_pid: Pid,
-    /// Children that this process had before it was a guardian: a shell's, which became this.
-    before_engine: Vec<Pid>,
+    orphans: Orphans,
     terminations: u32,
 }
 
@@ -144,7 +147,7 @@ impl Guardian<'_> {
             if let Reaped::Engine(status) = self.reap() {
                 return self.engine_ended(status);
             }
-            orphans::kill(self.engine_pid, &self.before_engine);
+            self.orphans.kill(self.engine_pid);
         }
     }
 

@@ -1,6 +1,8 @@
 //! The guardian owns the signals, outlives its engine, and leaves nothing behind (F1, F2,
 //! F21-F23).
 
+use std::process::{Command, Stdio};
+
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -198,6 +200,59 @@ fn a_child_that_was_there_before_the_engine_lives_on() {
         guardian.signal(Signal::TSTP);
         assert_eq!(guardian.line(), "Quiet");
     }
+    test_kill_process(child).unwrap();
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+/// A guardian that is process 1 of a container, its engine's number in there, and process 1 itself.
+fn start_as_process_1() -> (Host, Pid) {
+    let args = ["--pid", "--fork", "--kill-child", "--mount-proc", HOST, "guardian", "listen"];
+    let mut container = Host::start_program("unshare", &[&args[..], &["drain"]].concat());
+    assert!(container.line().starts_with("engine "));
+    let first = children_of(container.pid());
+    (container, first[0])
+}
+
+// It was killed within a second.
+#[test]
+fn what_comes_into_a_container_by_another_way_is_neither_killed_nor_left_as_a_zombie() {
+    let (mut container, first) = start_as_process_1();
+    let (stays, goes) = (marker(), marker());
+    let script =
+        "for each in \"$0\" \"$1\"; do sh -c 'while :; do sleep 0.05; done' \"$each\" & done";
+    let target = first.as_raw_nonzero().to_string();
+    let enter = ["--target", &target, "--pid", "--mount", "sh", "-c", script, &stays, &goes];
+    let mut exec = Command::new("nsenter");
+    let entered = exec.args(enter).stdout(Stdio::null()).status().unwrap();
+    assert!(entered.success());
+    let orphan = survivors(&stays)[0];
+    assert!(children_of(first).contains(&orphan), "it is process 1 that has it now");
+    // Each signal ends one look for orphans, and the message proves that it has.
+    for said in ["Quiet", "Resume", "Quiet"] {
+        let signal = if said == "Quiet" { Signal::TSTP } else { Signal::CONT };
+        kill_process(first, signal).unwrap();
+        assert_eq!(container.line(), said);
+    }
+    assert_eq!(survivors(&stays), [orphan]);
+    let ended = survivors(&goes)[0];
+    kill_process(ended, Signal::KILL).unwrap();
+    eventually("it is reaped", || test_kill_process(ended).is_err());
+    kill_process(first, Signal::TERM).unwrap();
+    assert_eq!(container.line(), "Terminate");
+    assert_eq!(container.exit_code(), Some(0));
+    eventually("the container is gone", || survivors(&stays).is_empty());
+}
+
+// `exec outlast worker 2> >(logger)`: it was killed half a second after the engine had ended.
+#[test]
+fn a_child_that_was_there_before_the_engine_is_not_killed_at_the_end_either() {
+    let command = format!("sleep 600 >&- & echo $!; exec {} guardian listen drain", HOST);
+    let mut guardian = Host::start_program("/bin/sh", &["-c", &command]);
+    let child = Pid::from_raw(guardian.line().parse().unwrap()).unwrap();
+    assert!(guardian.line().starts_with("engine "));
+    guardian.signal(Signal::TERM);
+    assert_eq!(guardian.line(), "Terminate");
+    assert_eq!(guardian.exit_code(), Some(0));
     test_kill_process(child).unwrap();
     kill_process(child, Signal::KILL).unwrap();
 }

@@ -33,16 +33,20 @@ fn main() {
         "sweep" => sweep(),
         "engine" => on_runtime(engine(rest)),
         "probe" => on_runtime(probe(rest)),
-        "guardian" => guardian::run(&GuardianOptions {
-            program: OwnProgram::running(),
-            engine_args: rest.into_iter().map(Into::into).collect(),
-            reporter_args: vec!["report".into()],
-        }),
+        "guardian" => guardian::stay_in_front().unwrap().unwrap_or_else(|| guardian(rest)),
         "report" => report(),
         "listen" => on_runtime(listen(rest)),
         other => panic!("unknown command {other:?}"),
     };
     std::process::exit(code);
+}
+
+fn guardian(engine_args: Vec<String>) -> i32 {
+    guardian::run(&GuardianOptions {
+        program: OwnProgram::running(),
+        engine_args: engine_args.into_iter().map(Into::into).collect(),
+        reporter_args: vec!["report".into()],
+    })
 }
 
 /// `sweep`: what a worker does first.

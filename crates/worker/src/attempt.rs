@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use self::end::{AttemptEnd, EndKind};
 pub use self::output::{Captured, Output, OutputLimits, OutputSummary, Stream};
-pub use crate::process::protocol::Oom;
+pub use crate::process::protocol::{Oom, StartFailure, StartFault};
 
 use self::stop::Command;
 use crate::process::OwnProgram;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::OwnProgram;
-use crate::attempt::{Attempt, AttemptSpec, EndKind};
+use crate::attempt::{Attempt, AttemptSpec, EndKind, StartFailure, StartFault};
 use crate::containment::{Choice, Containment};
 use crate::shim::{NOOP, SUBCOMMAND};
 
@@ -18,10 +18,6 @@ const TRIALS: [Duration; 3] =
 
 /// Between two trials.
 const PAUSE: Duration = Duration::from_millis(200);
-
-/// What a host says that has nothing to spare at the moment: EAGAIN, EMFILE, ENFILE, ENOMEM.
-/// `ENOSPC` is not among them: it is the answer of a host without user namespaces.
-const SCARCE: [&str; 4] = ["(os error 11)", "(os error 24)", "(os error 23)", "(os error 12)"];
 
 /// What a probe found.
 #[derive(Debug)]
@@ -202,10 +198,10 @@ async fn trial(kind: Containment, trials: &Trials<'_>, limit: Duration) -> Resul
     match ending.kind {
         EndKind::Exited { code: 0 } if ending.tree_empty => Ok(()),
         EndKind::TimedOut => Err(Failed::ByHost(format!("a trial took more than {limit:?}"))),
-        EndKind::SpawnFailed { reason } if SCARCE.iter().any(|word| reason.contains(word)) => {
+        EndKind::SpawnFailed(StartFailure { reason, fault: StartFault::Scarcity }) => {
             Err(Failed::ByHost(reason))
         }
-        EndKind::SpawnFailed { reason } => Err(Failed::ByKind(reason)),
+        EndKind::SpawnFailed(StartFailure { reason, .. }) => Err(Failed::ByKind(reason)),
         other => Err(Failed::ByKind(format!("a trial did not end well: {other}"))),
     }
 }

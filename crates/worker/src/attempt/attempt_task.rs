@@ -21,7 +21,7 @@ use super::proof::TreeHandle;
 use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
 use crate::process::launch::{Launched, assign, launch};
-use crate::process::protocol::{ContainedIn, MainExit, Oom, Order, Report, ShimSpec};
+use crate::process::protocol::{ContainedIn, MainExit, Oom, Order, Report, ShimSpec, StartFailure};
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -43,7 +43,9 @@ pub(super) async fn run(
         .and_then(|contained_in| Ok((launch(&spec.shim, &spec.label)?, contained_in)));
     let (launched, contained_in) = match launched {
         Ok(launched) => launched,
-        Err(error) => return never_started(started, format!("cannot launch a shim: {error}")),
+        Err(error) => {
+            return never_started(started, StartFailure::of_call("cannot launch a shim", &error));
+        }
     };
     let (mut task, stdin) =
         AttemptTask::arm(&spec, (launched, contained_in.clone()), (commands, chunks));
@@ -55,9 +57,9 @@ pub(super) async fn run(
     task.conclude(tree_empty).await
 }
 
-fn never_started(started: BootTime, reason: String) -> AttemptEnd {
+fn never_started(started: BootTime, failure: StartFailure) -> AttemptEnd {
     AttemptEnd {
-        kind: EndKind::SpawnFailed { reason },
+        kind: EndKind::SpawnFailed(failure),
         tree_empty: true,
         executed: false,
         started,
@@ -88,7 +90,7 @@ struct Seen {
     /// The job may have been executed, as far as is known.
     starting: bool,
     executed: bool,
-    spawn_failure: Option<String>,
+    spawn_failure: Option<StartFailure>,
     exit: Option<MainExit>,
 }
 
@@ -202,8 +204,8 @@ impl AttemptTask {
                 self.seen.executed = true;
                 self.tree.learn_job(pid);
             }
-            Report::SpawnFailed { reason } => {
-                self.seen.spawn_failure = Some(reason);
+            Report::SpawnFailed(failure) => {
+                self.seen.spawn_failure = Some(failure);
                 self.kill_sequence.main_ended(now);
             }
             Report::DeadlinePassed => {
@@ -276,8 +278,8 @@ impl AttemptTask {
             EndKind::ShimDied { .. } if !began => {
                 // Both halves of it are gone, and nothing was in the tree but them.
                 tree_empty = true;
-                let reason = "the shim was killed before it executed the job".to_owned();
-                EndKind::SpawnFailed { reason }
+                let reason = "the shim was killed before it executed the job";
+                EndKind::SpawnFailed(StartFailure::of_host(reason))
             }
             EndKind::ShimDied { .. } if self.tree.is_in_reach() => EndKind::ShimKilled,
             kind => kind,
@@ -299,12 +301,12 @@ impl AttemptTask {
 /// even if it had been asked to stop by then. So is exit code 0 when the worker shuts down: the
 /// program says that it has finished, and must not run again.
 pub(super) fn judge(
-    spawn_failure: Option<String>,
+    spawn_failure: Option<StartFailure>,
     exit: Option<&MainExit>,
     cause: Option<Cause>,
 ) -> EndKind {
-    if let Some(reason) = spawn_failure {
-        return EndKind::SpawnFailed { reason };
+    if let Some(failure) = spawn_failure {
+        return EndKind::SpawnFailed(failure);
     }
     match (exit, cause) {
         (Some(MainExit { code: Some(0), .. }), Some(Cause::Interrupted)) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use outlast_core::time::BootTime;
 
 use super::output::OutputSummary;
-use crate::process::protocol::Oom;
+use crate::process::protocol::{Oom, StartFailure};
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -55,10 +55,7 @@ pub enum EndKind {
     /// The kernel's out-of-memory killer ended it.
     OomKilled,
     /// Nothing was executed.
-    SpawnFailed {
-        /// A sentence for the operator.
-        reason: String,
-    },
+    SpawnFailed(StartFailure),
     /// Its shim was killed where the job has the right to do that.
     ShimKilled,
     /// Its shim was killed from outside, and the tree with it.
@@ -78,7 +75,9 @@ impl fmt::Display for EndKind {
             Self::Interrupted => f.write_str("interrupted by shutdown"),
             Self::DeadlinePassed => f.write_str("ended because its lease was not renewed"),
             Self::OomKilled => f.write_str("killed for want of memory"),
-            Self::SpawnFailed { reason } => write!(f, "failed to start: {reason}"),
+            Self::SpawnFailed(StartFailure { reason, .. }) => {
+                write!(f, "failed to start: {reason}")
+            }
             Self::ShimKilled => f.write_str("its shim was killed, most likely by the job itself"),
             Self::ShimDied { reason } => write!(f, "lost its shim: {reason}"),
         }

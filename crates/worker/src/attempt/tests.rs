@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::attempt_task::judge;
 use super::end::EndKind;
 use super::stop::{Cause, KillSequence, Step};
-use crate::process::protocol::{MainExit, Oom};
+use crate::process::protocol::{MainExit, Oom, StartFailure};
 
 const CAUSES: [Cause; 4] =
     [Cause::TimedOut, Cause::Cancelled, Cause::Interrupted, Cause::DeadlinePassed];
@@ -109,7 +109,7 @@ fn exit_code_zero_is_an_interruption_of_nothing_and_undoes_no_other_reason() {
 #[test]
 fn nothing_known_and_nothing_asked_means_that_the_shim_was_lost() {
     assert!(matches!(judge(None, None, None), EndKind::ShimDied { .. }));
-    let failure = Some("program x not found".to_owned());
-    let expected = EndKind::SpawnFailed { reason: "program x not found".to_owned() };
-    assert_eq!(judge(failure, None, Some(Cause::Cancelled)), expected);
+    let failure = StartFailure::of_host("program x not found");
+    let expected = EndKind::SpawnFailed(failure.clone());
+    assert_eq!(judge(Some(failure), None, Some(Cause::Cancelled)), expected);
 }

@@ -7,7 +7,7 @@ use outlast_packs::Action;
 use outlast_sdk::{EvidenceCode, Outcome, StopReason};
 use serde_json::{Value, json};
 
-use crate::attempt::{AttemptEnd, EndKind, Oom};
+use crate::attempt::{AttemptEnd, EndKind, Oom, StartFailure, StartFault};
 use crate::mask::Mask;
 
 /// Longest message made of what a program said.
@@ -65,11 +65,14 @@ pub(super) fn outcome_of(
             EndKind::DeadlinePassed => return lease_over(ending),
             EndKind::OomKilled => Outcome::failed("oom_killed", "killed for want of memory")
                 .known_by(EvidenceCode::Oom),
-            EndKind::SpawnFailed { reason } if is_the_jobs_own(reason) => {
+            EndKind::SpawnFailed(StartFailure { reason, fault: StartFault::Job }) => {
                 Outcome::failed("spawn_failed", reason.clone()).permanently()
             }
             // Nothing was executed, and the job is not to blame.
-            EndKind::SpawnFailed { reason } => {
+            EndKind::SpawnFailed(StartFailure {
+                reason,
+                fault: StartFault::Scarcity | StartFault::Host,
+            }) => {
                 return Outcome::not_started(reason.clone()).known_by(EvidenceCode::Host);
             }
             // Nothing else runs as the job's user and has reason to. If it were not charged, a job
@@ -114,12 +117,6 @@ fn lease_over(ending: &AttemptEnd) -> Outcome {
         executed: ending.executed,
         ..outcome.known_by(EvidenceCode::Lease)
     }
-}
-
-/// Arguments and environment are made of the job's parameters; all else that a start needs is
-/// the worker's and its host's.
-fn is_the_jobs_own(reason: &str) -> bool {
-    reason.contains("too long for the system")
 }
 
 fn result(action: &Action, ending: &AttemptEnd, mask: &Mask) -> Vec<u8> {

@@ -8,8 +8,11 @@
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
 //! the engine that the shim is. `empty` is said only when no process of the tree is alive.
 
+use std::fmt::Display;
+use std::io;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// Longest line either side accepts: a spec with all its arguments and environment.
@@ -64,13 +67,57 @@ pub(crate) enum Report {
     /// The job's program was executed. `pid` counts as above, where that can be known.
     Started { pid: Option<i32> },
     /// Nothing was executed.
-    SpawnFailed { reason: String },
+    SpawnFailed(StartFailure),
     /// The deadline passed and the tree was sent SIGKILL.
     DeadlinePassed,
     /// The job's main process ended.
     Exited(MainExit),
     /// No process of the tree is alive.
     Empty,
+}
+
+/// Why nothing was executed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartFailure {
+    /// A sentence for the operator.
+    pub reason: String,
+    /// What is to blame for it.
+    pub fault: StartFault,
+}
+
+/// What is to blame when nothing was executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartFault {
+    /// The job: its arguments and environment, which are made of its parameters, are too long.
+    Job,
+    /// The host, which has no process, descriptor or memory to spare at the moment.
+    Scarcity,
+    /// The worker or its host, for another reason.
+    Host,
+}
+
+impl StartFailure {
+    /// A failure that says nothing about the job.
+    pub(crate) fn of_host(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), fault: StartFault::Host }
+    }
+
+    /// A failure of a system call that says nothing about the job.
+    pub(crate) fn of_call(what: impl Display, error: &io::Error) -> Self {
+        Self { reason: format!("{what}: {error}"), fault: StartFault::of(error) }
+    }
+}
+
+impl StartFault {
+    /// The fault that an error of a system call shows. `ENOSPC` is not scarcity: it is the answer of
+    /// a host without user namespaces.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Self::Scarcity,
+            _ => Self::Host,
+        }
+    }
 }
 
 /// How the job's main process ended.

@@ -24,7 +24,7 @@ mod tree;
 
 use channel::Channel;
 
-use super::protocol::{ContainedIn, Report};
+use super::protocol::{ContainedIn, Report, StartFailure};
 use super::{handover, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
@@ -53,7 +53,8 @@ pub fn main() -> i32 {
         Ok(Some(spec)) => spec,
         Ok(None) => return 0,
         Err(error) => {
-            channel.report(&Report::SpawnFailed { reason: format!("unreadable order: {error}") });
+            let failure = StartFailure::of_call("unreadable order", &error);
+            channel.report(&Report::SpawnFailed(failure));
             channel.report(&Report::Empty);
             return 1;
         }

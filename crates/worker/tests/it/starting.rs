@@ -5,16 +5,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use outlast_worker::OwnProgram;
-use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
+use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind, StartFault};
 use outlast_worker::containment::Containment;
 
 use crate::support::{HOST, Host, shell};
 
 async fn check_refused(spec: AttemptSpec, expected: &str) {
+    check_refused_for(StartFault::Host, spec, expected).await;
+}
+
+async fn check_refused_for(fault: StartFault, spec: AttemptSpec, expected: &str) {
     for containment in Containment::ALL {
         let ending = Attempt::spawn(AttemptSpec { containment, ..spec.clone() }).finished().await;
-        let EndKind::SpawnFailed { reason } = ending.kind else { panic!("{:?}", ending.kind) };
-        assert!(reason.contains(expected), "{reason}");
+        let EndKind::SpawnFailed(failure) = ending.kind else { panic!("{:?}", ending.kind) };
+        assert!(failure.reason.contains(expected), "{failure:?}");
+        assert_eq!(failure.fault, fault, "{failure:?}");
         assert!(ending.tree_empty && !ending.executed);
     }
 }
@@ -47,7 +52,14 @@ async fn missing_working_folder_is_named() {
 #[tokio::test]
 async fn arguments_beyond_the_systems_limit_are_explained() {
     let spec = AttemptSpec { args: vec!["x".repeat(300_000)], ..program("/bin/true") };
-    check_refused(spec, "too long for the system").await;
+    check_refused_for(StartFault::Job, spec, "too long for the system").await;
+}
+
+// The job was charged for it: a sentence was searched for words that its path has too.
+#[tokio::test]
+async fn a_program_whose_path_speaks_of_arguments_that_are_too_long_is_the_hosts_fault() {
+    let path = "/nonexistent/too long for the system (os error 11)";
+    check_refused(program(path), "not found").await;
 }
 
 async fn stdout_of(spec: AttemptSpec) -> String {
@@ -153,8 +165,8 @@ async fn no_job_starts_where_secrets_of_the_worker_cannot_be_hidden() {
     let endless = folder.path().join("endless");
     std::os::unix::fs::symlink(&endless, &endless).unwrap();
     let ending = Attempt::spawn(hiding(vec![endless])).finished().await;
-    let EndKind::SpawnFailed { reason } = ending.kind else { panic!("{:?}", ending.kind) };
-    assert!(reason.contains("cannot hide") && !ending.executed, "{reason}");
+    let EndKind::SpawnFailed(failure) = ending.kind else { panic!("{:?}", ending.kind) };
+    assert!(failure.reason.contains("cannot hide") && !ending.executed, "{failure:?}");
 }
 
 #[test]

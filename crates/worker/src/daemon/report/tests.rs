@@ -6,7 +6,7 @@ use outlast_packs::PackSet;
 use outlast_sdk::{EvidenceCode, Outcome, OutcomeKind as Kind, StopReason};
 
 use super::{drop_cut_values, hide, outcome_of};
-use crate::attempt::{AttemptEnd, Captured, EndKind, Oom, OutputSummary};
+use crate::attempt::{AttemptEnd, Captured, EndKind, Oom, OutputSummary, StartFailure, StartFault};
 use crate::mask::Mask;
 
 fn captured(text: &str) -> Captured {
@@ -56,11 +56,17 @@ fn every_ending_is_reported_as_what_it_was() {
     check(EndKind::Cancelled, Kind::Cancelled, None);
     check(EndKind::Interrupted, Kind::Interrupted, Some("shutdown"));
     check(EndKind::DeadlinePassed, Kind::Interrupted, Some("lease_not_renewed"));
-    let long = "arguments and environment of sh are too long for the system".to_owned();
-    check(EndKind::SpawnFailed { reason: long }, Kind::Failed, Some("spawn_failed"));
-    let faulty = judged(&ending(EndKind::SpawnFailed { reason: reason.clone() }, "", ""), None);
-    assert_eq!((faulty.kind, faulty.executed), (Kind::NotStarted, false));
-    assert_eq!(faulty.evidence_code, Some(EvidenceCode::Host));
+    let not_started = |fault| {
+        // A name of the job's own in the words decides nothing.
+        let reason = "program too long for the system (os error 11) not found".to_owned();
+        EndKind::SpawnFailed(StartFailure { reason, fault })
+    };
+    check(not_started(StartFault::Job), Kind::Failed, Some("spawn_failed"));
+    for fault in [StartFault::Scarcity, StartFault::Host] {
+        let faulty = judged(&ending(not_started(fault), "", ""), None);
+        assert_eq!((faulty.kind, faulty.executed), (Kind::NotStarted, false));
+        assert_eq!(faulty.evidence_code, Some(EvidenceCode::Host));
+    }
     let lost = EndKind::ShimDied { reason };
     check(lost.clone(), Kind::Interrupted, Some("shim_died"));
     let code = judged(&ending(lost, "", ""), None).evidence_code;

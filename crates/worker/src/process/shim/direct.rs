@@ -21,13 +21,13 @@ use super::tree::Tree;
 use super::{job, outer};
 use crate::process::cgroup::Group;
 use crate::process::handover;
-use crate::process::protocol::{Report, ShimSpec};
+use crate::process::protocol::{Report, ShimSpec, StartFailure};
 use crate::process::sys::{self, Fork};
 
 pub(super) fn run_in_cgroup(channel: Channel, spec: &ShimSpec, folder: PathBuf) -> i32 {
     match Group::create(folder) {
         Ok(group) => run(channel, spec, Some(group)),
-        Err(error) => refuse(&channel, format!("cannot make a cgroup: {error}")),
+        Err(error) => refuse(&channel, &cannot("make a cgroup", error)),
     }
 }
 
@@ -60,7 +60,7 @@ fn run(mut channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
             if let Some(group) = group {
                 group.remove();
             }
-            refuse(&channel, format!("cannot hold a process tree: {error}"))
+            refuse(&channel, &cannot("hold a process tree", error))
         }
     }
 }
@@ -79,8 +79,8 @@ fn inner_main(
             channel.report(&Report::Empty);
             1
         }
-        Err(reason) => {
-            channel.report(&Report::SpawnFailed { reason });
+        Err(failure) => {
+            channel.report(&Report::SpawnFailed(failure));
             1
         }
     }
@@ -90,14 +90,14 @@ fn supervise(
     channel: &mut Channel,
     spec: &ShimSpec,
     (group, lifeline): (Option<&Group>, OwnedFd),
-) -> Result<Watched, String> {
-    become_subreaper().map_err(|error| format!("cannot become a subreaper: {error}"))?;
-    let signs = Signs::new(spec.deadline_boot_ms)
-        .map_err(|error| format!("cannot watch for signals: {error}"))?;
+) -> Result<Watched, StartFailure> {
+    become_subreaper().map_err(|error| cannot("become a subreaper", error))?;
+    let signs =
+        Signs::new(spec.deadline_boot_ms).map_err(|error| cannot("watch for signals", error))?;
     let entrance = group
         .map(Group::entrance)
         .transpose()
-        .map_err(|error| format!("cannot enter the cgroup: {error}"))?;
+        .map_err(|error| cannot("enter the cgroup", error))?;
     let oom = OomWatch::start(group.map(Group::folder));
     channel.report(&Report::Starting);
     let job = job::start(spec, entrance)?;
@@ -118,8 +118,12 @@ fn become_subreaper() -> io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
-fn refuse(channel: &Channel, reason: String) -> i32 {
-    channel.report(&Report::SpawnFailed { reason });
+fn cannot(what: &str, error: impl Into<io::Error>) -> StartFailure {
+    StartFailure::of_call(format_args!("cannot {what}"), &error.into())
+}
+
+fn refuse(channel: &Channel, failure: &StartFailure) -> i32 {
+    channel.report(&Report::SpawnFailed(failure.clone()));
     channel.report(&Report::Empty);
     1
 }

@@ -8,15 +8,15 @@ use std::process::Command;
 use rustix::process::{Pid, getpid};
 
 use crate::process::handover;
-use crate::process::protocol::{ContainedIn, ShimSpec};
+use crate::process::protocol::{ContainedIn, ShimSpec, StartFailure, StartFault};
 use crate::process::sys::JobEntry;
 
 /// Executes the job's program on the standard descriptors and then lets go of them.
-/// The error is the sentence the operator reads.
 ///
 /// Whatever can fail is done before: an error means that nothing was executed.
-pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, String> {
-    let null = open_null().map_err(|error| format!("cannot open /dev/null: {error}"))?;
+pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, StartFailure> {
+    let null =
+        open_null().map_err(|error| StartFailure::of_call("cannot open /dev/null", &error))?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
@@ -47,7 +47,13 @@ fn point_stdio_at(null: &File) {
     let _ = rustix::stdio::dup2_stderr(null);
 }
 
-fn explain(spec: &ShimSpec, error: &io::Error) -> String {
+fn explain(spec: &ShimSpec, error: &io::Error) -> StartFailure {
+    let is_too_long = error.raw_os_error() == Some(libc::E2BIG);
+    let fault = if is_too_long { StartFault::Job } else { StartFault::of(error) };
+    StartFailure { reason: words(spec, error), fault }
+}
+
+fn words(spec: &ShimSpec, error: &io::Error) -> String {
     // Exec and chdir report through the same number; look which of them it was.
     match std::fs::metadata(&spec.cwd) {
         Ok(folder) if !folder.is_dir() => {

@@ -31,7 +31,7 @@ use super::outer;
 use super::supervise::{Signs, Watch};
 use super::tree::Tree;
 use crate::process::handover;
-use crate::process::protocol::{Report, ShimSpec};
+use crate::process::protocol::{Report, ShimSpec, StartFailure};
 use crate::process::sys::{self, Fork};
 
 /// Runs the outer process and, in the other half of a fork, the inner one.
@@ -45,8 +45,8 @@ pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
             return inner_main(&mut channel, &spec, lifeline.into());
         }
         Err(error) => {
-            let reason = format!("cannot make a pid namespace: {error}");
-            channel.report(&Report::SpawnFailed { reason });
+            let failure = StartFailure::of_call("cannot make a pid namespace", &error);
+            channel.report(&Report::SpawnFailed(failure));
             channel.report(&Report::Empty);
             return 1;
         }
@@ -77,24 +77,28 @@ fn enter_namespace() -> io::Result<()> {
 fn inner_main(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> i32 {
     match supervise(channel, spec, lifeline) {
         Ok(()) => 0,
-        Err(reason) => {
-            channel.report(&Report::SpawnFailed { reason });
+        Err(failure) => {
+            channel.report(&Report::SpawnFailed(failure));
             1
         }
     }
 }
 
-fn supervise(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> Result<(), String> {
+fn supervise(
+    channel: &mut Channel,
+    spec: &ShimSpec,
+    lifeline: OwnedFd,
+) -> Result<(), StartFailure> {
     // A parent that died before this line is noticed by the lifeline.
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| format!("cannot ask for the parent's death signal: {error}"))?;
+        .map_err(|error| cannot("ask for the parent's death signal", error))?;
     let outside = OutsideView::open();
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
     arrange_mounts(spec)?;
-    let signs = Signs::new(spec.deadline_boot_ms)
-        .map_err(|error| format!("cannot watch for signals: {error}"))?;
+    let signs =
+        Signs::new(spec.deadline_boot_ms).map_err(|error| cannot("watch for signals", error))?;
     let oom = OomWatch::start(None);
     channel.report(&Report::Starting);
     let job = job::start(spec, None)?;
@@ -136,10 +140,10 @@ impl OutsideView {
 /// secrets of the worker are, and of the folder of attempts only this one's. Some container
 /// hosts refuse; the job then sees the outer numbers and files, which no containment depends on.
 /// Secrets of the worker are another matter: no job runs that could read them.
-fn arrange_mounts(spec: &ShimSpec) -> Result<(), String> {
+fn arrange_mounts(spec: &ShimSpec) -> Result<(), StartFailure> {
     if let Err(error) = make_mounts_private() {
         return match spec.hidden.first() {
-            Some(path) => Err(cannot_hide(path, &error)),
+            Some(path) => Err(cannot_hide(path, error)),
             None => Ok(()),
         };
     }
@@ -147,7 +151,7 @@ fn arrange_mounts(spec: &ShimSpec) -> Result<(), String> {
         match hide(path) {
             // What the job cannot read, or is not there, needs no cover.
             Err(_) if is_out_of_reach(path) => {}
-            hidden => hidden.map_err(|error| cannot_hide(path, &error))?,
+            hidden => hidden.map_err(|error| cannot_hide(path, error))?,
         }
     }
     if let Some(folder) = &spec.private_folder {
@@ -178,8 +182,12 @@ fn is_out_of_reach(path: &Path) -> bool {
     matches!(access(path, Access::READ_OK), Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS))
 }
 
-fn cannot_hide(path: &Path, error: &Errno) -> String {
-    format!("cannot hide {} from jobs: {error}", path.display())
+fn cannot_hide(path: &Path, error: Errno) -> StartFailure {
+    cannot(&format!("hide {} from jobs", path.display()), error)
+}
+
+fn cannot(what: &str, error: impl Into<io::Error>) -> StartFailure {
+    StartFailure::of_call(format_args!("cannot {what}"), &error.into())
 }
 
 /// Covers the folder that `folder` is in, so that it seems to be the only one there.

@@ -33,7 +33,7 @@ mod shutdown_budget;
 mod work_root;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub use self::shutdown_budget::{Supervisor, needed_to_stop};
 
 use self::actions::{ActionHost, Actions};
 use self::catalog::Catalog;
+use self::cover::Cover;
 use self::disk::DiskThreads;
 use self::health::{Health, Needs};
 use self::run_action::ActionRunner;
@@ -250,7 +251,7 @@ async fn start(
         .also(config.variables.iter().cloned(), &config.environment);
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
-    let (probe, hidden) = find_containment(&config).await?;
+    let (probe, cover) = find_containment(&config).await?;
     let catalog = Arc::new(Catalog {
         folders: config.packs.clone(),
         host: ActionHost {
@@ -275,7 +276,7 @@ async fn start(
         disk: disk.clone(),
         containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),
-        hidden: hidden.clone(),
+        cover: cover.clone(),
         catalog: Arc::clone(&catalog),
         reload: Arc::clone(&reload),
         folder: root.attempts(),
@@ -288,7 +289,7 @@ async fn start(
         reload,
         host,
         containment: probe,
-        hidden,
+        cover,
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),
@@ -311,17 +312,16 @@ fn say_ready(config: &DaemonConfig, probe: &Probe, actions: &Actions) {
     );
 }
 
-/// Finds the containment for jobs, and the files to hide from them.
-async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Vec<PathBuf>), StartError> {
-    let hidden = config.hidden.iter().filter_map(|path| std::path::absolute(path).ok());
+/// Finds the containment for jobs, and what to hide from them.
+async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Cover), StartError> {
     let home = config.variables.iter().find(|(name, _)| name == "HOME");
     let home = home.map_or("", |(_, home)| home.as_str());
-    let hidden: Vec<PathBuf> = hidden.map(|path| cover::of(path, Path::new(home))).collect();
-    let probe = Probe::hiding(config.containment, &config.program, &hidden).await?;
+    let cover = Cover::new(&config.hidden, home);
+    let probe = Probe::hiding(config.containment, &config.program, &cover.now()).await?;
     for refused in &probe.refused {
         tracing::info!(kind = %refused.kind, reason = refused.reason, "containment is not available");
     }
-    Ok((probe, hidden))
+    Ok((probe, cover))
 }
 
 fn describe(

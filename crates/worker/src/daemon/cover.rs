@@ -2,14 +2,34 @@
 //!
 //! A cover lies on the file that is there when a job starts. If the file is replaced by rename, as
 //! when a token is rotated, the new one has none. So its whole folder is covered where it holds
-//! nothing else.
+//! nothing else. That is looked up at each start: what else is in a folder may change.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Files with secrets of the worker, which no job is to see.
+#[derive(Clone, Debug)]
+pub(super) struct Cover {
+    files: Vec<PathBuf>,
+    /// The folder that jobs are given as their home.
+    home: PathBuf,
+}
+
+impl Cover {
+    pub(super) fn new(files: &[PathBuf], home: &str) -> Self {
+        let files = files.iter().filter_map(|path| std::path::absolute(path).ok()).collect();
+        Self { files, home: home.into() }
+    }
+
+    /// Files and folders to hide from a job that starts now.
+    pub(super) fn now(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|file| of(file.clone(), &self.home)).collect()
+    }
+}
+
 /// The file, or its folder if that holds nothing else and is not `home`, which jobs are given.
-pub(super) fn of(file: PathBuf, home: &Path) -> PathBuf {
+fn of(file: PathBuf, home: &Path) -> PathBuf {
     let Some((folder, name)) = file.parent().zip(file.file_name()) else { return file };
     let is_used = folder == home || std::env::current_dir().is_ok_and(|here| here == *folder);
     if folder.parent().is_none() || is_used || !holds_only(folder, name) {
@@ -34,7 +54,7 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::Path;
 
-    use super::of;
+    use super::{Cover, of};
 
     #[test]
     fn a_folder_is_covered_with_its_file_only_if_it_holds_nothing_else() {
@@ -51,5 +71,20 @@ mod tests {
         assert_eq!(of(file.clone(), Path::new("/root")), file);
         let missing = parent.path().join("missing/token");
         assert_eq!(of(missing.clone(), Path::new("")), missing);
+    }
+
+    // It was looked up once: a token that was replaced after a file beside it had gone was readable
+    // by jobs.
+    #[test]
+    fn a_folder_is_looked_at_again_for_each_job() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("token"), folder.path().join("other"));
+        for path in [&file, &other] {
+            fs::write(path, "x").unwrap();
+        }
+        let cover = Cover::new(std::slice::from_ref(&file), "/root");
+        assert_eq!(cover.now(), [file]);
+        fs::remove_file(other).unwrap();
+        assert_eq!(cover.now(), [folder.path()]);
     }
 }

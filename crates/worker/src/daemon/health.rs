@@ -18,6 +18,7 @@ use outlast_sdk::Control;
 use tokio::sync::Notify;
 
 use super::catalog::Catalog;
+use super::cover::Cover;
 use super::disk::DiskThreads;
 use crate::OwnProgram;
 use crate::containment::{Choice, Containment};
@@ -42,8 +43,7 @@ pub(super) struct Needs {
     /// What holds jobs: those that forbid overlap, and all others.
     pub(super) containments: [Containment; 2],
     pub(super) program: OwnProgram,
-    /// Files with secrets of the worker.
-    pub(super) hidden: Vec<PathBuf>,
+    pub(super) cover: Cover,
     pub(super) catalog: Arc<Catalog>,
     /// Asks for the packs to be reloaded.
     pub(super) reload: Arc<Notify>,
@@ -98,10 +98,10 @@ impl Health {
         let needs = Arc::clone(&self.0);
         let found = self.0.disk.read(move || needs.look()).await;
         found.unwrap_or_else(|| Err("the worker's reader has died".to_owned()))?;
-        let Needs { containments: [chosen, ordinary], program, hidden, .. } = &*self.0;
+        let Needs { containments: [chosen, ordinary], program, cover, .. } = &*self.0;
         for kind in [Some(chosen), Some(ordinary).filter(|kind| *kind != chosen)] {
             let Some(kind) = kind else { continue };
-            let probe = Probe::hiding(Choice::Forced(*kind), program, hidden).await;
+            let probe = Probe::hiding(Choice::Forced(*kind), program, &cover.now()).await;
             probe.map_err(|error| error.to_string())?;
         }
         self.find_interpreters().await

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::actions::Actions;
 use super::catalog::Catalog;
+use super::cover::Cover;
 use super::disk::{DiskThreads, FolderGuard, FolderPermit};
 use super::health::Health;
 use super::report;
@@ -41,8 +42,7 @@ pub(super) struct ActionRunner {
     pub(super) reload: Arc<Notify>,
     pub(super) host: HostEnvironment,
     pub(super) containment: Probe,
-    /// Files with secrets of the worker.
-    pub(super) hidden: Vec<PathBuf>,
+    pub(super) cover: Cover,
     pub(super) program: OwnProgram,
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
@@ -176,7 +176,7 @@ impl ActionRunner {
             } else {
                 self.containment.ordinary
             },
-            hidden: self.hidden.clone(),
+            hidden: self.cover.now(),
             private_folder: Some(folder.path().to_owned()),
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))

@@ -3,13 +3,14 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_packs::plain_file;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, flock, futimens};
+use rustix::io::Errno;
 use uuid::Uuid;
 
 const PREFIX: &str = "outlast-worker-";
@@ -31,13 +32,17 @@ impl WorkRoot {
     /// Makes a new one below `parent`.
     pub(super) fn create(parent: &Path) -> io::Result<Self> {
         fs::create_dir_all(parent)?;
-        let folder = parent.join(format!("{PREFIX}{}", Uuid::now_v7()));
-        let lock_path = folder.with_extension(LOCK);
-        // The lock exists before the folder: a folder without a held lock is abandoned.
-        let lock = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Self { folder, lock_path, lock: Arc::new(lock) })
+        loop {
+            let folder = parent.join(format!("{PREFIX}{}", Uuid::now_v7()));
+            let lock_path = folder.with_extension(LOCK);
+            let new =
+                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&lock_path)?;
+            // The lock exists before the folder: a folder without a held lock is abandoned.
+            if let Some(lock) = hold(new)? {
+                DirBuilder::new().mode(0o700).create(&folder)?;
+                return Ok(Self { folder, lock_path, lock: Arc::new(lock) });
+            }
+        }
     }
 
     /// Keeps the lock from looking unused, for as long as this is polled.
@@ -69,6 +74,16 @@ impl WorkRoot {
     }
 }
 
+/// Holds a lock that was just made, for as long as it is open. Until then its engine looks dead, and
+/// another one may remove it: nothing is returned if it has, whatever the clocks say.
+fn hold(lock: File) -> io::Result<Option<File>> {
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock).filter(|lock| lock.metadata().is_ok_and(|file| file.nlink() > 0))),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn touch(lock: &File) -> io::Result<()> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     Ok(futimens(lock, &Timestamps { last_access: now, last_modification: now })?)
@@ -89,7 +104,7 @@ pub(super) fn remove_abandoned(parent: &Path) {
     for lock_path in entries.flatten().map(|entry| entry.path()) {
         let name = lock_path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_lock = lock_path.extension().is_some_and(|extension| extension == LOCK);
-        if !(is_lock && name.starts_with(PREFIX)) || is_young(&lock_path) {
+        if !(is_lock && name.starts_with(PREFIX)) {
             continue;
         }
         // What is no lock of ours is not waited for. Another user's cannot be opened, a living engine's cannot be locked.
@@ -101,24 +116,17 @@ pub(super) fn remove_abandoned(parent: &Path) {
     }
 }
 
-/// Between making its lock and holding it an engine looks dead: leave it that moment.
-fn is_young(lock_path: &Path) -> bool {
-    let modified = fs::metadata(lock_path).and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|modified| {
-        // A lock from the future is old: the clock was set back since.
-        let age = modified.elapsed().unwrap_or_else(|ahead| ahead.duration());
-        age.as_secs() < 2
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
     use std::time::Duration;
 
-    use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
+    use rustix::fs::{
+        AtFlags, CWD, FileType, FlockOperation, Mode, Timespec, Timestamps, flock, mknodat,
+        utimensat,
+    };
 
-    use super::{PREFIX, TOUCH_EVERY, WorkRoot, remove_abandoned, touch};
+    use super::{LOCK, PREFIX, TOUCH_EVERY, WorkRoot, hold, remove_abandoned, touch};
 
     fn abandoned(parent: &std::path::Path) -> std::path::PathBuf {
         let folder = parent.join(format!("{PREFIX}dead"));
@@ -153,7 +161,7 @@ mod tests {
         let lock = dead.with_extension("lock");
         fs::remove_file(&lock).unwrap();
         mknodat(CWD, &lock, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        // An old one: young locks are left alone.
+        // An old one.
         let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
         let times = Timestamps { last_access: old, last_modification: old };
         utimensat(CWD, &lock, &times, AtFlags::empty()).unwrap();
@@ -173,6 +181,24 @@ mod tests {
         lock.set_modified(made + Duration::from_secs(365 * 24 * 3600)).unwrap();
         remove_abandoned(parent.path());
         assert!(!dead.exists());
+    }
+
+    // A lock was taken for an old one where its file system's clock went ahead of this one.
+    #[test]
+    fn a_lock_that_another_engine_takes_or_removes_before_it_is_held_is_given_up() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join(format!("{PREFIX}new.{LOCK}"));
+        let made = || File::create(&path).unwrap();
+        let taken = made();
+        flock(&taken, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(hold(made()).unwrap().is_none(), "another one is removing it");
+        drop(taken);
+        let removed = made();
+        remove_abandoned(parent.path());
+        assert!(!path.exists() && hold(removed).unwrap().is_none());
+        let held = hold(made()).unwrap();
+        remove_abandoned(parent.path());
+        assert!(held.is_some() && path.exists());
     }
 
     // After ten days systemd-tmpfiles removed the lock, and then no worker removed the folder.

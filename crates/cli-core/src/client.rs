@@ -4,10 +4,12 @@
 
 mod refusal;
 
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_sdk::Tls;
-use reqwest::{Method, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
 use crate::exit::{Exit, Failure};
@@ -34,6 +36,8 @@ pub struct ClientConfig {
     pub server: String,
     /// Bearer token to show.
     pub token: Option<String>,
+    /// The file that it was read from, to read it again when it is refused.
+    pub token_file: Option<PathBuf>,
     /// How its certificate is verified, and which one to show.
     pub tls: Tls,
 }
@@ -42,7 +46,7 @@ impl ClientConfig {
     /// A server of our own, which asks for nothing.
     #[must_use]
     pub fn plain(server: String) -> Self {
-        Self { server, token: None, tls: Tls::new() }
+        Self { server, token: None, token_file: None, tls: Tls::new() }
     }
 }
 
@@ -51,6 +55,8 @@ impl ClientConfig {
 pub struct Client {
     http: reqwest::Client,
     config: ClientConfig,
+    /// Shown now; clones share it.
+    token: Arc<Mutex<Option<String>>>,
 }
 
 impl Client {
@@ -66,7 +72,8 @@ impl Client {
             .user_agent(concat!("outlast-cli/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| Failure::failed(format!("cannot set up HTTP: {error}")))?;
-        Ok(Self { http, config })
+        let token = Arc::new(Mutex::new(config.token.clone()));
+        Ok(Self { http, config, token })
     }
 
     /// The address of the server, without a password.
@@ -79,17 +86,10 @@ impl Client {
     }
 
     /// Opens a stream of events.
-    pub async fn stream(
-        &self,
-        path: &[&str],
-        query: &[Query<'_>],
-    ) -> Result<reqwest::Response, Failure> {
-        let mut request = self.http.get(self.url(path, query)?).timeout(STREAM_TIMEOUT);
-        if let Some(token) = &self.config.token {
-            request = request.bearer_auth(token);
-        }
+    pub async fn stream(&self, path: &[&str], query: &[Query<'_>]) -> Result<Response, Failure> {
+        let request = self.http.get(self.url(path, query)?).timeout(STREAM_TIMEOUT);
         let request = request.header("Accept", "text/event-stream");
-        let response = self.answered(request.send().await).await?;
+        let response = self.answered(self.sent(request).await).await?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -164,11 +164,8 @@ impl Client {
         self.answer(request).await
     }
 
-    async fn answer(&self, mut request: reqwest::RequestBuilder) -> Result<Value, Failure> {
-        if let Some(token) = &self.config.token {
-            request = request.bearer_auth(token);
-        }
-        let response = self.answered(request.send().await).await?;
+    async fn answer(&self, request: RequestBuilder) -> Result<Value, Failure> {
+        let response = self.answered(self.sent(request).await).await?;
         let status = response.status();
         let text = self.answered(response.text().await).await?;
         if !status.is_success() {
@@ -181,6 +178,32 @@ impl Client {
             let server = self.server();
             Failure::failed(format!("{server} does not answer as an Outlast server: {error}"))
         })
+    }
+
+    /// Sends a request, and once more if the server refuses a token that has been replaced in its
+    /// file: it has done nothing then.
+    async fn sent(&self, request: RequestBuilder) -> Result<Response, reqwest::Error> {
+        let again = self.config.token_file.as_ref().zip(request.try_clone());
+        let shown = self.token().clone();
+        let response = showing(request, shown.as_deref()).send().await?;
+        match again {
+            Some((file, request)) if response.status() == StatusCode::UNAUTHORIZED => {
+                // A file that cannot be used leaves it at the refusal.
+                match outlast_sdk::read_token(file) {
+                    Ok(token) if shown.as_ref() != Some(&token) => {
+                        let request = showing(request, Some(&token));
+                        *self.token() = Some(token);
+                        request.send().await
+                    }
+                    Ok(_) | Err(_) => Ok(response),
+                }
+            }
+            Some(_) | None => Ok(response),
+        }
+    }
+
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn answered<T>(&self, outcome: Result<T, reqwest::Error>) -> Result<T, Failure> {
@@ -204,6 +227,13 @@ impl Client {
             "is it running? `outlast dev` starts one; --server or OUTLAST_SERVER names another",
         );
         Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(hint)
+    }
+}
+
+fn showing(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {
+    match token {
+        Some(token) => request.bearer_auth(token),
+        None => request,
     }
 }
 

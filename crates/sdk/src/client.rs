@@ -20,6 +20,7 @@ mod sse;
 mod unique;
 mod wait;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::id::JobId;
@@ -33,7 +34,7 @@ use self::http::{Http, HttpRequest, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
 pub use self::unique::Unique;
-use crate::session::{BadAddress, Token};
+use crate::session::{BadAddress, Token, TokenSource};
 use crate::tls::Tls;
 
 /// Enqueues jobs and follows them. Cheap to clone; all clones share their connections.
@@ -47,7 +48,7 @@ pub struct Client {
 #[must_use]
 pub struct ClientBuilder {
     url: String,
-    token: Option<Token>,
+    token: TokenSource,
     tls: Tls,
     connect_timeout: Duration,
     request_timeout: Duration,
@@ -80,7 +81,7 @@ impl Client {
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
             url: url.into(),
-            token: None,
+            token: TokenSource::default(),
             tls: Tls::new(),
             connect_timeout: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
@@ -231,7 +232,16 @@ impl Client {
 impl ClientBuilder {
     /// Bearer token. Default: none.
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.token = Some(Token(token.into()));
+        self.token.text = Some(Token(token.into()));
+        self
+    }
+
+    /// File that holds the bearer token. It is read when the client is built, unless [`Self::token`]
+    /// is given too, and again when a server refuses the token: a request that was refused for it is
+    /// then sent once more. So a token may be replaced while the client and its event streams are
+    /// in use. Default: none.
+    pub fn token_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.token.file = Some(file.into());
         self
     }
 

@@ -207,7 +207,7 @@ impl Pulse {
             // A status that came over the wire has no cause on this side.
             Err(status) if status.source().is_none() => {
                 if matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied) {
-                    self.address.read_token_again();
+                    self.address.read_token_again().await;
                 }
                 Err(Failure::Refused(status.message().to_owned()))
             }

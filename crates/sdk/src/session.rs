@@ -30,9 +30,9 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use self::secure::Secure;
-pub(crate) use self::token::{Token, TokenSource};
+pub use self::token::read_token;
+pub(crate) use self::token::{ShownToken, Token, TokenSource};
 
-use self::token::ShownToken;
 use crate::cause::root_cause;
 use crate::clock::boot_now;
 use crate::tls::Tls;
@@ -112,6 +112,11 @@ impl Address {
         Ok(Self { endpoint, secure, token })
     }
 
+    /// The token that is shown.
+    pub(crate) fn token(&self) -> ShownToken {
+        self.token.clone()
+    }
+
     /// Connects, with `interval` bounding how long silence goes unnoticed.
     pub(crate) async fn connect(&self, interval: Duration) -> Result<Channel, String> {
         let bound = request_deadline(interval);
@@ -137,8 +142,8 @@ impl Address {
     }
 
     /// Reads the token again, if it comes from a file.
-    pub(crate) fn read_token_again(&self) {
-        self.token.read_again();
+    pub(crate) async fn read_token_again(&self) {
+        self.token.read_again().await;
     }
 
     pub(crate) fn request<T>(&self, body: T) -> Request<T> {
@@ -155,7 +160,7 @@ impl Address {
         hello: Hello,
         interval: Duration,
     ) -> Result<Attached, AttachError> {
-        self.read_token_again();
+        self.read_token_again().await;
         let bound = request_deadline(interval).max(ATTACH_MIN);
         match tokio::time::timeout(bound, self.try_attach(hello, interval)).await {
             Ok(result) => result,

@@ -241,9 +241,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// File that holds the bearer token, which is read again when the worker attaches, when the
-    /// server refuses it, and on [`Control::read_token_again`](crate::Control::read_token_again).
-    /// What [`Self::token`] was given is shown first. Default: none.
+    /// File that holds the bearer token. It is read when the worker is built, unless
+    /// [`Self::token`] has been given too, which is then shown first. It is read again whenever the
+    /// worker attaches, so also before its first connection, when the server refuses the token,
+    /// and on [`Control::read_token_again`](crate::Control::read_token_again). A file that cannot
+    /// be used then changes nothing. Default: none.
     pub fn token_file(mut self, file: Option<PathBuf>) -> Self {
         self.token.file = file;
         self

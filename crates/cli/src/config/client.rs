@@ -4,12 +4,12 @@ use outlast_cli_core::client::ClientConfig;
 use outlast_sdk::Tls;
 
 use super::client_file;
-use super::token::token;
+use super::token::{token, token_file};
 use super::value;
 use super::{ConfigError, Environment, Flag, Settings};
 
-/// Flags over the environment over the client's file over the default. Settings of other sections are not looked at: a
-/// client must work beside a server's broken configuration.
+/// Flags over the environment over the client's file over the default. Settings of other sections
+/// are not looked at: a client must work beside a server's broken configuration.
 pub(crate) fn load(
     flags: Vec<Flag>,
     environment: &Environment,
@@ -19,11 +19,12 @@ pub(crate) fn load(
     of(&settings)
 }
 
-/// The server, token and trust of these settings.
+/// The server, token and trust of these settings, for a command that asks the server and ends.
 pub(crate) fn of(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     Ok(ClientConfig {
         server: settings.get("worker.server", value::url)?,
         token: token(settings)?,
+        token_file: token_file(settings)?,
         tls: tls(settings)?,
     })
 }

@@ -1,12 +1,17 @@
 //! The token for a server: given directly, or as the file that holds it.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use outlast_sdk::read_token;
 
 use super::value;
 use super::{ConfigError, Flag, Settings};
+
+/// Longest text of a pipe that holds a token.
+const PIPE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The flags of every client command.
 #[derive(Clone, Debug, Default, Args)]
@@ -63,10 +68,50 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     // Another program may be about to write it.
     let not_yet =
         |reason: &str| ConfigError::NotYet { message: words(reason), hint: hint.to_owned() };
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let reason = format!("cannot be read: {error}");
-        if error.kind() == ErrorKind::NotFound { not_yet(&reason) } else { wrong(&reason) }
-    })?;
-    let token = value::shown_token(&text.into()).map_err(|_expected| wrong("holds no token"))?;
-    token.ok_or_else(|| not_yet("is empty"))
+    let token = match read_token(path) {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => from_pipe(path),
+        read => read,
+    };
+    token.map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => not_yet("is empty"),
+        ErrorKind::NotFound => not_yet(&format!("cannot be read: {error}")),
+        ErrorKind::InvalidData => wrong("holds no token"),
+        _ => wrong(&format!("cannot be read: {error}")),
+    })
+}
+
+/// Reads a token from what can be read once, such as `--token-file <(pass show outlast)`.
+fn from_pipe(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(PIPE_BYTES_MAX).read_to_string(&mut text)?;
+    match value::shown_token(&text.into()) {
+        Ok(Some(token)) => Ok(token),
+        Ok(None) => Err(ErrorKind::UnexpectedEof.into()),
+        Err(_expected) => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
+    use std::path::Path;
+
+    use super::read;
+
+    #[test]
+    fn a_token_may_come_through_a_pipe_of_the_shell() {
+        let of = |text: &str| {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            writer.write_all(text.as_bytes()).unwrap();
+            drop(writer);
+            let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+            read(Path::new(&path)).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("a-token\n").unwrap(), "a-token");
+        assert!(of("").unwrap_err().ends_with("is empty"));
+        assert!(of("two words").unwrap_err().ends_with("holds no token"));
+        let folder = read(Path::new("/")).unwrap_err().to_string();
+        assert!(folder.contains("cannot be read"), "{folder}");
+    }
 }

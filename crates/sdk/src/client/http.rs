@@ -15,6 +15,7 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
+use tonic::metadata::{Ascii, MetadataValue};
 use uuid::Uuid;
 
 use super::error::QUEUE_FULL;
@@ -22,7 +23,7 @@ use super::{ClientBuilder, ClientError, Refusal};
 use crate::cause::root_cause;
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
-use crate::session::{Address, BadAddress, Token, TokenSource};
+use crate::session::{Address, BadAddress, ShownToken};
 use crate::tls::Tls;
 
 /// Longest pause that a server may ask for: a wrong clock must not stop a client.
@@ -38,6 +39,7 @@ pub(super) struct Http {
 struct Inner {
     client: reqwest::Client,
     server: Url,
+    token: ShownToken,
     tls: Tls,
     request_timeout: Duration,
     retry_for: Duration,
@@ -131,16 +133,8 @@ impl Http {
             builder;
         let bad = |reason: String| BadAddress { what: url.clone(), reason };
         // The same addresses as a worker's.
-        let source = TokenSource { text: token.clone(), file: None };
-        Address::new(&url, &source, &tls)?;
+        let token = Address::new(&url, &token, &tls)?.token();
         let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
-        let mut headers = HeaderMap::new();
-        if let Some(Token(token)) = token
-            && let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {token}"))
-        {
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
         let config = tls.config_for(&url).map_err(|error| bad(error.to_string()))?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
@@ -150,11 +144,11 @@ impl Http {
             .redirect(redirect::Policy::none())
             .connect_timeout(connect_timeout)
             .tcp_nodelay(true)
-            .default_headers(headers)
             .user_agent(concat!("outlast-sdk/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| bad(root_cause(&error)))?;
-        Ok(Self { inner: Arc::new(Inner { client, server, tls, request_timeout, retry_for }) })
+        let inner = Inner { client, server, token, tls, request_timeout, retry_for };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     pub(super) async fn send(
@@ -185,7 +179,7 @@ impl Http {
 
     async fn once(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Failed> {
         let builder = self.builder(request)?.timeout(self.inner.request_timeout);
-        let response = success(builder.send().await.map_err(unanswered)?).await?;
+        let response = self.sent(builder).await?;
         let body = response.bytes().await.map_err(unanswered)?;
         Ok(HttpResponse {
             what: format!("answer to {} /{}", request.method, request.path.join("/")),
@@ -196,7 +190,7 @@ impl Http {
     /// Opens a stream of events, once.
     pub(super) async fn stream(&self, request: &HttpRequest<'_>) -> Result<Response, Failed> {
         let builder = self.builder(request)?.header(ACCEPT, "text/event-stream");
-        let opened = async { success(builder.send().await.map_err(unanswered)?).await };
+        let opened = self.sent(builder);
         match tokio::time::timeout(self.inner.request_timeout, opened).await {
             Ok(opened) => opened,
             Err(_) => {
@@ -204,6 +198,24 @@ impl Http {
                 Err(Failed::Unanswered { reason, sent: true })
             }
         }
+    }
+
+    /// Sends a request, and once more if the server refuses a token that has been replaced: it has
+    /// done nothing then.
+    async fn sent(&self, builder: RequestBuilder) -> Result<Response, Failed> {
+        let token = &self.inner.token;
+        let again = if token.may_change() { builder.try_clone() } else { None };
+        let shown = token.get();
+        let first = showing(builder, shown.as_ref());
+        let response = first.send().await.map_err(unanswered)?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(builder) = again
+            && token.is_replaced(shown.as_ref()).await
+        {
+            let second = showing(builder, token.get().as_ref());
+            return success(second.send().await.map_err(unanswered)?).await;
+        }
+        success(response).await
     }
 
     fn builder(&self, request: &HttpRequest<'_>) -> Result<RequestBuilder, Failed> {
@@ -277,6 +289,16 @@ impl Failed {
             }
             Self::Refused { retry_after: None, .. } | Self::Unanswered { .. } | Self::Ended => due,
         }
+    }
+}
+
+fn showing(builder: RequestBuilder, token: Option<&MetadataValue<Ascii>>) -> RequestBuilder {
+    match token.and_then(|token| HeaderValue::from_bytes(token.as_bytes()).ok()) {
+        Some(mut value) => {
+            value.set_sensitive(true);
+            builder.header(AUTHORIZATION, value)
+        }
+        None => builder,
     }
 }
 

@@ -68,9 +68,10 @@ impl Connection {
         }
     }
 
-    /// Reads the token again, for this connection and the heartbeat's.
+    /// Begins to read the token again, for this connection and the heartbeat's.
     pub(crate) fn read_token_again(&self) {
-        self.address.read_token_again();
+        let address = self.address.clone();
+        drop(tokio::spawn(async move { address.read_token_again().await }));
     }
 
     /// Starts to connect and attach.

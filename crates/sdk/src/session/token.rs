@@ -1,15 +1,27 @@
-//! The bearer token that a worker shows to its server.
+//! The bearer token that a worker or a client shows to its server.
 //!
 //! One that comes from a file is read again whenever the worker attaches, when the server refuses it,
 //! and on request: tokens are replaced while workers run.
 
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rustix::fs::OFlags;
+use tokio::sync::oneshot;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use super::BadAddress;
+
+/// Longest file that may hold a token, which is a line.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How long reading a token again may hold up what needs it: a file system may hang.
+const READ_MAX: Duration = Duration::from_secs(2);
 
 /// A bearer token that shows itself to servers only.
 #[derive(Clone)]
@@ -53,8 +65,42 @@ impl ShownToken {
         self.latest().clone()
     }
 
-    /// Reads the file again, if there is one. One that cannot be used changes nothing.
-    pub(crate) fn read_again(&self) {
+    /// Whether it may be another one later.
+    pub(crate) const fn may_change(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether the file holds another token than this one, which was refused.
+    pub(crate) async fn is_replaced(&self, refused: Option<&MetadataValue<Ascii>>) -> bool {
+        self.read_again().await;
+        self.latest().as_ref() != refused
+    }
+
+    /// Reads the file again, if there is one, without holding up this thread. One that cannot be
+    /// used, or not be read in time, changes nothing now.
+    pub(crate) async fn read_again(&self) {
+        if !self.may_change() {
+            return;
+        }
+        let (done, read) = oneshot::channel();
+        let token = self.clone();
+        let reader = std::thread::Builder::new().name("token".to_owned()).spawn(move || {
+            token.read_now();
+            // After a slow read nothing waits for this any more.
+            done.send(()).unwrap_or_default();
+        });
+        match reader {
+            Ok(_) => {
+                if tokio::time::timeout(READ_MAX, read).await.is_err() {
+                    tracing::warn!("reading the token again takes long, going on with the old one");
+                }
+            }
+            // No thread can be had.
+            Err(_) => self.read_now(),
+        }
+    }
+
+    fn read_now(&self) {
         let Some(file) = &self.file else { return };
         match read(file) {
             Ok(token) => {
@@ -76,18 +122,38 @@ impl ShownToken {
     }
 }
 
-fn read(file: &Path) -> Result<MetadataValue<Ascii>, String> {
-    let because = |reason: &str| format!("file {} {reason}", file.display());
-    let about = std::fs::metadata(file).map_err(|error| because(&error.to_string()))?;
-    if !about.is_file() {
-        return Err(because("is no file"));
+/// Reads a bearer token from a file, without the blanks around it. Waits for no pipe and reads no
+/// more than a token takes.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] when there is no file, [`ErrorKind::UnexpectedEof`] when it is empty,
+/// [`ErrorKind::InvalidInput`] when it is no plain file, [`ErrorKind::InvalidData`] when it does not
+/// hold one word of printable ASCII; or that it cannot be read.
+pub fn read_token(file: &Path) -> io::Result<String> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(file)?;
+    if !opened.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is no plain file"));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| because(&error.to_string()))?;
-    let token = text.trim();
+    let mut bytes = Vec::new();
+    opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    let token = bytes.trim_ascii();
     if token.is_empty() {
-        return Err(because("is empty"));
+        return Err(io::Error::new(ErrorKind::UnexpectedEof, "it is empty"));
     }
-    shown(token).map_err(|reason| because(&reason))
+    let is_whole = u64::try_from(bytes.len()).is_ok_and(|length| length < FILE_BYTES_MAX);
+    match std::str::from_utf8(token) {
+        Ok(token) if is_whole && token.chars().all(|c| c.is_ascii_graphic()) => {
+            Ok(token.to_owned())
+        }
+        _ => Err(io::Error::new(ErrorKind::InvalidData, "it holds no token")),
+    }
+}
+
+fn read(file: &Path) -> Result<MetadataValue<Ascii>, String> {
+    let because = |reason: String| format!("file {}: {reason}", file.display());
+    let token = read_token(file).map_err(|error| because(error.to_string()))?;
+    shown(&token).map_err(because)
 }
 
 fn shown(token: &str) -> Result<MetadataValue<Ascii>, String> {
@@ -99,28 +165,55 @@ fn shown(token: &str) -> Result<MetadataValue<Ascii>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ShownToken, TokenSource};
+    use std::fs;
+    use std::io::ErrorKind;
 
-    #[test]
-    fn a_token_is_read_again_and_kept_if_its_file_cannot_be_used() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::{FILE_BYTES_MAX, ShownToken, TokenSource, read_token};
+
+    #[tokio::test]
+    async fn a_token_is_read_again_and_kept_if_its_file_cannot_be_used() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         let source = TokenSource { text: None, file: Some(file.clone()) };
         assert!(ShownToken::new(&source).is_err(), "there is none yet");
-        std::fs::write(&file, "first-token\n").unwrap();
+        fs::write(&file, "first-token\n").unwrap();
         let token = ShownToken::new(&source).unwrap();
         let shown = || token.get().unwrap().to_str().unwrap().to_owned();
-        std::fs::write(&file, "second-token\n").unwrap();
+        fs::write(&file, "second-token\n").unwrap();
         assert_eq!(shown(), "Bearer first-token");
-        token.clone().read_again();
+        let refused = token.get();
+        assert!(token.clone().is_replaced(refused.as_ref()).await);
         assert_eq!(shown(), "Bearer second-token");
+        // Of two requests that were refused, the second finds it read already.
+        assert!(token.is_replaced(refused.as_ref()).await);
+        let refused = token.get();
         for unusable in ["", "two\nlines", "t\u{f6}ken"] {
-            std::fs::write(&file, unusable).unwrap();
-            token.read_again();
+            fs::write(&file, unusable).unwrap();
+            assert!(!token.is_replaced(refused.as_ref()).await);
         }
-        std::fs::remove_file(&file).unwrap();
-        token.read_again();
+        fs::remove_file(&file).unwrap();
+        assert!(!token.is_replaced(refused.as_ref()).await);
         assert_eq!(shown(), "Bearer second-token");
         assert!(!format!("{token:?}").contains("second"), "{token:?}");
+    }
+
+    // A pipe was looked at before it was opened, and a file of any size was read whole.
+    #[test]
+    fn a_pipe_is_not_waited_for_and_a_file_that_is_too_long_holds_no_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |name: &str| read_token(&folder.path().join(name)).unwrap_err().kind();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(kind("pipe"), ErrorKind::InvalidInput);
+        let long = "x".repeat(usize::try_from(FILE_BYTES_MAX).unwrap() + 1);
+        fs::write(folder.path().join("long"), long).unwrap();
+        assert_eq!(kind("long"), ErrorKind::InvalidData);
+        fs::write(folder.path().join("empty"), " \n").unwrap();
+        assert_eq!(kind("empty"), ErrorKind::UnexpectedEof);
+        assert_eq!(kind("none"), ErrorKind::NotFound);
+        fs::write(folder.path().join("right"), " a-token\r\n").unwrap();
+        assert_eq!(read_token(&folder.path().join("right")).unwrap(), "a-token");
     }
 }

@@ -239,3 +239,42 @@ async fn a_result_of_another_shape_is_an_error_that_names_the_job() {
     let error = Client::new("ftp://example.org").unwrap_err();
     assert!(error.to_string().contains("http://"), "{error}");
 }
+
+// The token was read once: a stream that was opened again, or any later request, was refused for
+// good after the token had been replaced.
+#[tokio::test]
+async fn a_token_that_was_replaced_is_read_again_when_the_old_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    let unknown = || {
+        let body = r#"{"error":{"code":"unauthenticated","message":"unknown token"}}"#;
+        Answer::Says(401, body, &[])
+    };
+    let streams = |n, kind: &str| Answer::Streams(event(n, kind, "active"));
+    let server = ScriptedHttp::start([
+        created(),
+        unknown(),
+        created(),
+        streams(1, "job.started"),
+        unknown(),
+        streams(2, "job.completed"),
+        unknown(),
+    ])
+    .await;
+    std::fs::write(&file, "first-token\n").unwrap();
+    let client = Client::builder(&server.url).token_file(&file).build().unwrap();
+    within(client.enqueue(NewJob::new("t", 1))).await.unwrap();
+    std::fs::write(&file, "second-token\n").unwrap();
+    within(client.enqueue(NewJob::new("t", 1))).await.unwrap();
+    let mut events = client.events(EventFilter::default());
+    assert_eq!(within(events.next()).await.unwrap().cursor, "c1");
+    std::fs::write(&file, "third-token\n").unwrap();
+    assert_eq!(within(events.next()).await.unwrap().cursor, "c2");
+    let refused = within(client.get(id())).await.unwrap_err();
+    assert!(refused.is_not_allowed(), "the file holds no other one: {refused}");
+    let asked = server.asked();
+    let shown: Vec<_> = asked.iter().filter_map(|asked| asked.header("authorization")).collect();
+    let [first, second, third] =
+        ["Bearer first-token", "Bearer second-token", "Bearer third-token"];
+    assert_eq!(shown, [first, first, second, second, second, third, third]);
+}

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::codegen::{Service, http::Uri};
 
+use crate::dial;
 use crate::tls::{CertificateRefused, Tls, TlsError};
 
 /// Makes connections with TLS. Certificates are read again for each of them: they may be
@@ -67,7 +68,7 @@ impl Service<Uri> for Secure {
         Box::pin(async move {
             let host = uri.host().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            let stream = TcpStream::connect((host.as_str(), uri.port_u16().unwrap_or(443))).await?;
+            let stream = dial::connect(&host, uri.port_u16().unwrap_or(443)).await?;
             stream.set_nodelay(true)?;
             let name = ServerName::try_from(host).map_err(io::Error::other)?;
             let stream = TlsConnector::from(secure.config()).connect(name, stream).await?;

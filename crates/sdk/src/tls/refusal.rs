@@ -13,10 +13,10 @@ use reqwest::Url;
 use rustls::AlertDescription;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Tls;
+use crate::dial;
 
 /// How long the connection and its handshake may take.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ impl Tls {
         let connector = TlsConnector::from(Arc::new(self.config().ok()?));
         let name = ServerName::try_from(host.clone()).ok()?;
         let handshake = async {
-            let stream = TcpStream::connect((host, port)).await?;
+            let stream = dial::connect(&host, port).await?;
             connector.connect(name, stream).await
         };
         let mut stream = match tokio::time::timeout(HANDSHAKE_MAX, handshake).await.ok()? {

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Flags and the environment win over it. If they name another server, nothing of the file counts:
-//! its token is for its own server. Paths in it begin at its folder.
+//! its token is for its own server. Without `server`, its token is for the default address alone, and
+//! the rest of it for any server. Paths in it begin at its folder.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ use super::{ConfigError, Environment, Origin, Settings, keys};
 
 /// Its keys. Each is a key of the section `worker`.
 const KEYS: &[&str] = &["server", "token", "token_file", "ca_file", "client_cert", "client_key"];
+/// Keys that hold a token, or name its file.
+const TOKENS: &[&str] = &["token", "token_file"];
 /// Keys that name files.
 const FILES: &[&str] = &["token_file", "ca_file", "client_cert", "client_key"];
 
@@ -40,22 +43,58 @@ pub(super) fn add(settings: &mut Settings, environment: &Environment) -> Result<
             return Err(ConfigError::Unreadable { path, reason: error.to_string() });
         }
     };
-    let entries = parse(&path, &text)?;
+    let mut entries = parse(&path, &text)?;
     if entries.contains_key("token") {
         refuse_open(&path)?;
     }
-    if let Some(server) = entries.get("server") {
-        let named = settings.setting("worker.server")?;
-        let is_other = named.origin != Origin::Default
-            && value::url(&named.value).ok() != value::url(server).ok();
-        if is_other {
-            return Ok(());
-        }
+    let belongs = is_asked(settings, entries.get("server"))?;
+    if !belongs && entries.contains_key("server") {
+        return Ok(());
+    }
+    if !belongs {
+        withhold_token(&path, &mut entries, settings)?;
     }
     for (name, value) in entries {
         let line = text.lines().zip(1..).find(|(line, _)| line.trim_start().starts_with(&name));
         let origin = Origin::File { path: path.clone(), line: line.map_or(1, |(_, line)| line) };
         settings.fill(&format!("worker.{name}"), placed(&path, &name, value), origin)?;
+    }
+    Ok(())
+}
+
+/// Whether this server, or the one at the default address, is the one that is asked.
+fn is_asked(settings: &Settings, server: Option<&Value>) -> Result<bool, ConfigError> {
+    let asked = settings.setting("worker.server")?;
+    if asked.origin == Origin::Default {
+        return Ok(true);
+    }
+    let default = Settings::defaults();
+    let own = match server {
+        Some(server) => server,
+        None => &default.setting("worker.server")?.value,
+    };
+    Ok(value::url(&asked.value).ok() == value::url(own).ok())
+}
+
+/// Takes the token out, which would be sent to whichever server is asked.
+fn withhold_token(
+    path: &Path,
+    entries: &mut Map<String, Value>,
+    settings: &Settings,
+) -> Result<(), ConfigError> {
+    let before = entries.len();
+    entries.retain(|name, _| !TOKENS.contains(&name.as_str()));
+    let mut is_needed = before > entries.len();
+    for key in ["worker.token", "worker.token_file"] {
+        is_needed &= settings.setting(key)?.origin == Origin::Default;
+    }
+    if is_needed {
+        let default = Settings::defaults().get("worker.server", value::url)?;
+        tracing::warn!(
+            "client file {} names no server, so its token is for {default} alone and is not sent; \
+             add the line `server:` with the address that it is for",
+            path.display()
+        );
     }
     Ok(())
 }
@@ -172,6 +211,20 @@ mod tests {
         assert_eq!(home.read(Some("other:2"), &[]).unwrap(), ["http://other:2", ""]);
         let other = [("OUTLAST_SERVER", "http://other:2")];
         assert_eq!(home.read(None, &other).unwrap(), ["http://other:2", ""]);
+    }
+
+    // It was sent to any server.
+    #[test]
+    fn token_of_a_file_without_a_server_is_for_the_default_address_alone() {
+        let home = Home::with("token_file: secret\nca_file: ca.pem\n");
+        let own = "from-the-token-file";
+        assert_eq!(home.read(None, &[]).unwrap(), ["http://127.0.0.1:8080", own]);
+        assert_eq!(home.read(Some("127.0.0.1:8080"), &[]).unwrap()[1], own);
+        assert_eq!(home.read(Some("https://other:2"), &[]).unwrap(), ["https://other:2", ""]);
+        let other = [("OUTLAST_SERVER", "http://other:2"), ("OUTLAST_TOKEN", "for-the-other")];
+        assert_eq!(home.read(None, &other).unwrap(), ["http://other:2", "for-the-other"]);
+        let direct = Home::with("token: from-the-file-itself\n");
+        assert_eq!(direct.read(Some("other:2"), &[]).unwrap()[1], "");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn load(
 pub(crate) fn of(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     Ok(ClientConfig {
         server: settings.get("worker.server", value::url)?,
-        token: token(settings)?,
+        token: token(settings).map_err(ConfigError::for_command)?,
         token_file: token_file(settings)?,
         tls: tls(settings)?,
     })

@@ -105,6 +105,15 @@ impl ConfigError {
         Self::Together { message: message.into(), hint: hint.into() }
     }
 
+    /// The same for a command that ends now: nothing tries again, so what may pass is wrong use
+    /// as well. Its exit code would say that a job has failed.
+    pub(super) fn for_command(self) -> Self {
+        match self {
+            Self::NotYet { message, hint } => Self::Together { message, hint },
+            other => other,
+        }
+    }
+
     fn hint(&self) -> String {
         match self {
             Self::Unknown { name, origin: Origin::Environment(_), .. } => {

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::stub::Stub;
 use crate::{outlast, outlast_with};
 
 fn file(text: &str) -> (tempfile::TempDir, String) {
@@ -58,6 +59,53 @@ fn password_of_a_store_is_shown_nowhere() {
         let all = said.out + &said.err;
         assert!(!all.contains("sesame"), "{args:?}: {all}");
     }
+}
+
+// 1 means that a job has failed, and a script that waits for one went by it.
+#[test]
+fn files_that_a_command_needs_and_that_are_not_there_are_wrong_use() {
+    let empty = file("");
+    for flags in [
+        &["--token-file", "/nonexistent/token"][..],
+        &["--token-file", &empty.1],
+        &["--server", "https://127.0.0.1:1", "--ca-file", "/nonexistent/ca.pem"],
+        &["--client-cert", "/nonexistent/cert.pem"],
+    ] {
+        for command in [&["jobs", "list"][..], &["run", "core.noop", "--wait"], &["events"]] {
+            let said = outlast(&[command, flags].concat());
+            assert_eq!(said.code, 2, "{command:?} {flags:?}: {}", said.err);
+        }
+    }
+}
+
+// It was sent to any server that was named.
+#[test]
+fn a_token_in_the_clients_file_goes_to_no_server_that_the_file_does_not_name() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let server = Stub::always(200, r#"{"data": []}"#);
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join(".config/outlast/client.yaml");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let ask = |text: &str, variables: &[(&str, &str)]| {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let home = [("HOME", home.path().to_str().unwrap())];
+        let said =
+            outlast_with(&["jobs", "list", "--server", &server.url], &[&home, variables].concat());
+        assert_eq!(said.code, 0, "{}", said.err);
+        (server.asked().pop().unwrap().token, said.err)
+    };
+    let (sent, said) = ask("token: for-the-default-server\n", &[]);
+    assert_eq!(sent, None);
+    assert!(said.contains("client.yaml names no server") && said.contains("`server:`"), "{said}");
+    assert!(!said.contains("for-the-default-server"), "{said}");
+    let named = [("OUTLAST_TOKEN", "of-the-environment")];
+    let (sent, said) = ask("token: for-the-default-server\n", &named);
+    assert_eq!(sent.as_deref(), Some("Bearer of-the-environment"));
+    assert!(!said.contains("client.yaml"), "{said}");
+    let (sent, said) = ask(&format!("server: {}\ntoken: for-this-one\n", server.url), &[]);
+    assert_eq!(sent.as_deref(), Some("Bearer for-this-one"));
+    assert!(!said.contains("client.yaml"), "{said}");
 }
 
 #[test]

@@ -117,14 +117,24 @@ fn in_file(name: &str, file: &str, wanted: &Value) -> Result<Value, Failure> {
 }
 
 fn text(file: &str) -> Result<String, String> {
-    let mut text = String::new();
-    let read = match file {
-        "" => return Err("no file is named".to_owned()),
-        STDIN => std::io::stdin().lock().take(FILE_BYTES_MAX).read_to_string(&mut text),
-        _ => std::fs::File::open(file)
-            .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_string(&mut text)),
-    };
-    read.map(|_bytes| text).map_err(|error| error.to_string())
+    match file {
+        "" => Err("no file is named".to_owned()),
+        STDIN => whole_text(std::io::stdin().lock()),
+        _ => whole_text(std::fs::File::open(file).map_err(|error| error.to_string())?),
+    }
+}
+
+/// Reads everything there is, and nothing of what is too long.
+fn whole_text(source: impl Read) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    let read = source.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
+        return Err(format!("it is longer than {} MiB", FILE_BYTES_MAX / (1024 * 1024)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        format!("it is not UTF-8 text at byte {}", error.utf8_error().valid_up_to())
+    })
 }
 
 /// Numbers are sent as they are read, so one that would change is not sent.
@@ -162,7 +172,7 @@ pub(super) fn fit(parameters: &mut Value, schema: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{fit, one, read};
+    use super::{FILE_BYTES_MAX, fit, one, read};
     use serde_json::json;
 
     #[test]
@@ -200,6 +210,21 @@ mod tests {
         assert!(no_object.message.contains("not a JSON object"), "{no_object}");
         let twice = read(&["a=@-".to_owned()], Some("-"));
         assert!(twice.is_err());
+    }
+
+    // It was cut there without a word.
+    #[test]
+    fn a_file_that_is_too_long_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let given = [format!("text=@{path}")];
+        file.as_file().set_len(FILE_BYTES_MAX).unwrap();
+        assert!(read(&given, None).is_ok());
+        file.as_file().set_len(FILE_BYTES_MAX + 1).unwrap();
+        for refused in [read(&given, None), read(&[], Some(path))] {
+            let refused = refused.unwrap_err();
+            assert!(refused.message.ends_with("it is longer than 64 MiB"), "{refused}");
+        }
     }
 
     #[test]

@@ -1,4 +1,16 @@
 //! Which numbers a reader with 64-bit integers and floats keeps.
+//!
+//! An integer is kept if it fits into 64 bits. Any other number is read as the nearest float, and is
+//! kept if that float, written with as many digits, is the number again. The last of up to 17 digits
+//! may differ by one: so many are written by languages that do not choose the best ones.
+//!
+//! ```text
+//! 0.10000000000000001      kept: a float written in full, as printf does with %.17g
+//! 5.684341886080802e-14    kept: 2⁻⁴⁴ as old versions of Java write it
+//! 18446744073709551616     kept: 2⁶⁴, which a float is exactly
+//! 123456789012345678901    changed: the float is 123456789012345683968
+//! 0.12345678901234567891   changed: the float begins 0.12345678901234567737
+//! ```
 
 use serde_json::Value;
 
@@ -6,6 +18,13 @@ use super::scan;
 
 /// Decimal numbers with so many digits come back from a 64-bit float as they were.
 const SAFE_DIGITS: usize = 15;
+
+/// With so many digits every 64-bit float is written unmistakably. More are only written to show its
+/// whole value.
+const WRITTEN_DIGITS_MAX: usize = 17;
+
+/// No 64-bit float has more digits than this, written in full.
+const FLOAT_DIGITS_MAX: usize = 767;
 
 /// A number that is not kept as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +63,24 @@ fn changed(given: &str) -> Option<Changed> {
         return None;
     }
     // What cannot be read is for the reader to report.
-    let becomes = serde_json::from_str::<Value>(given).ok()?.to_string();
-    let is_same = Decimal::of(given) == Decimal::of(&becomes);
-    (!is_same).then(|| Changed { given: given.to_owned(), becomes })
+    let read = serde_json::from_str::<Value>(given).ok()?;
+    (!is_kept(given, &read)).then(|| Changed { given: given.to_owned(), becomes: read.to_string() })
+}
+
+fn is_kept(given: &str, read: &Value) -> bool {
+    let (Some(given), Some(float)) = (Decimal::of(given), read.as_f64()) else { return false };
+    match given.digits.len() {
+        0 => float == 0.0,
+        _ if !read.is_f64() => true,
+        length @ 1..=FLOAT_DIGITS_MAX => {
+            let precision = length - 1;
+            let kept = Decimal::of(&format!("{float:.precision$e}"));
+            let is_close = length <= WRITTEN_DIGITS_MAX
+                && kept.as_ref().is_some_and(|kept| kept.is_close(&given));
+            is_close || kept == Some(given)
+        }
+        _ => false,
+    }
 }
 
 /// A number by its value: 1.50, 1.5 and 15e-1 are one.
@@ -58,6 +92,18 @@ struct Decimal {
 }
 
 impl Decimal {
+    /// Whether they differ by one in the last digit of the longer one, at most.
+    fn is_close(&self, other: &Self) -> bool {
+        let exponent = self.exponent.min(other.exponent);
+        let whole = |number: &Self| {
+            let zeros = u32::try_from(number.exponent - exponent).ok()?;
+            number.digits.parse::<u64>().ok()?.checked_mul(10_u64.checked_pow(zeros)?)
+        };
+        let (one, two) = (whole(self), whole(other));
+        self.negative == other.negative
+            && one.zip(two).is_some_and(|(one, two)| one.abs_diff(two) <= 1)
+    }
+
     fn of(number: &str) -> Option<Self> {
         let (number, negative) = match number.strip_prefix('-') {
             Some(positive) => (positive, true),
@@ -85,7 +131,11 @@ mod tests {
     #[test]
     fn numbers_that_lose_digits_are_found_and_others_are_not() {
         let kept = r#"{"a": [1, -0, 1.50, 0.1, 1e3, 1.0E-7, 18446744073709551615, -9223372036854775808],
-            "b": 0.30000000000000004, "c": 100000000000000000000, "d": "123456789012345678901"}"#;
+            "b": 0.30000000000000004, "c": 100000000000000000000, "d": "123456789012345678901",
+            "e": [0.10000000000000001, 2.9999999999999998e-1, 18446744073709551616, -1.7976931348623157e308],
+            "f": [0.1000000000000000055511151231257827021181583404541015625, 0.10000000000000000000000],
+            "j": [5.684341886080802E-14, 0.29999999999999998, 2.8287938480615898E17],
+            "g": [-9223372036854775807, 9007199254740993, 0e-99999, 5e-324, 0.00000000000000000000]}"#;
         assert_eq!(changed_number(kept), None);
         let changed = |given: &str, becomes: &str| {
             let expected = Changed { given: given.to_owned(), becomes: becomes.to_owned() };
@@ -95,5 +145,7 @@ mod tests {
         changed("0.12345678901234567891", "0.12345678901234568");
         changed("-9007199254740993.5", "-9007199254740994.0");
         changed("1e-400", "0.0");
+        changed("18446744073709551617", "1.8446744073709552e+19");
+        changed("-9223372036854775809", "-9.223372036854776e+18");
     }
 }

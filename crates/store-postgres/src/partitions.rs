@@ -12,8 +12,12 @@
 //!           many                            ─▶ rows of forgotten jobs are deleted, some at a time
 //! default partition ─▶ the same row by row
 //! ```
+//!
+//! Rows of forgotten jobs are found by reading all of a partition. One that keeps many rows rests for a
+//! day when nothing is left to be deleted of it, or when reading it takes too long.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use outlast_core::leadership::{self, LeadershipRefusal};
@@ -55,6 +59,23 @@ const SETTLED_MS: i64 = 60 * 60 * 1000;
 /// Longest that the whole may take, for a PostgreSQL that hangs without a word.
 const MAINTAIN_LIMIT: Duration = Duration::from_secs(600);
 
+/// Which partitions are not read for a while, each with the time until when. It is kept in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Resting(Mutex<HashMap<String, Timestamp>>);
+
+impl Resting {
+    fn has(&self, part: &str, now: Timestamp) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, until| *until > now);
+        all.contains_key(part)
+    }
+
+    fn add(&self, part: &str, now: Timestamp) {
+        let until = Timestamp(now.0.saturating_add(DAY_MS));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part.to_owned(), until);
+    }
+}
+
 /// How a step ended otherwise than well.
 enum Stop {
     Refused(LeadershipRefusal),
@@ -78,10 +99,12 @@ pub(crate) async fn maintain(
     silence: &Silence,
     clock: Option<&Arc<dyn Clock>>,
     order: &Maintain,
+    resting: &Resting,
 ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
     let connection = silence.address().maintenance().await?;
     let line = connection.line();
-    let mut maintenance = Maintenance { connection, order, done: Maintained::default() };
+    let (now, done) = (Timestamp::default(), Maintained::default());
+    let mut maintenance = Maintenance { connection, order, resting, now, done };
     let maintaining = Box::pin(maintenance.all(clock));
     let Some(ended) = silence.answer(line, MAINTAIN_LIMIT, maintaining).await else {
         return Err(StoreError::Unavailable("no answer in time".into()));
@@ -96,6 +119,8 @@ pub(crate) async fn maintain(
 struct Maintenance<'a> {
     connection: Connection,
     order: &'a Maintain,
+    resting: &'a Resting,
+    now: Timestamp,
     done: Maintained,
 }
 
@@ -105,6 +130,7 @@ impl Maintenance<'_> {
             Some(clock) => clock.now(),
             None => row::time(&self.one(NOW, &[]).await?, 0)?,
         };
+        self.now = now;
         let today = day_of(now).0 / DAY_MS;
         let settled = day_of(Timestamp(now.0.saturating_sub(SETTLED_MS)));
         let before = day_of(self.order.finished_before).min(settled);
@@ -126,7 +152,7 @@ impl Maintenance<'_> {
         Ok(())
     }
 
-    /// Puts off a step that met another transaction's lock.
+    /// Puts off a step that met another transaction's lock, or took too long.
     fn or_later<T>(&mut self, step: Result<T, Stop>) -> Result<Option<T>, Stop> {
         match step {
             Ok(done) => Ok(Some(done)),
@@ -140,7 +166,19 @@ impl Maintenance<'_> {
                 self.done.put_off += 1;
                 Ok(None)
             }
+            Err(Stop::Failed(Failure::Slow(words))) => {
+                tracing::warn!(error = words, "a partition of history could not be read in time");
+                self.done.put_off += 1;
+                Ok(None)
+            }
             Err(other) => Err(other),
+        }
+    }
+
+    /// Lets a partition rest that took too long.
+    fn rest_if_slow<T>(&self, part: &str, done: &Result<T, Stop>) {
+        if matches!(done, Err(Stop::Failed(Failure::Slow(_)))) {
+            self.resting.add(part, self.now);
         }
     }
 
@@ -163,8 +201,12 @@ impl Maintenance<'_> {
     async fn drop_or_thin(&mut self, history: &History, day: i64) -> Result<(), Stop> {
         let part: String =
             get(&self.one("select outlast.day_name($1, $2)", &[&history.name, &day]).await?, 0)?;
+        if self.resting.has(&part, self.now) {
+            return Ok(());
+        }
         self.begin().await?;
         let done = self.drop_or_thin_part(history, day, &part).await;
+        self.rest_if_slow(&part, &done);
         self.end(done).await
     }
 
@@ -188,7 +230,10 @@ impl Maintenance<'_> {
                 keep.push(get(row, 0)?);
             }
             if i64::try_from(keep.len()).is_ok_and(|rows| rows > most) {
-                return self.delete(part, FORGOTTEN, None).await;
+                if !self.delete(part, FORGOTTEN, None).await? {
+                    self.resting.add(part, self.now);
+                }
+                return Ok(());
             }
             keep.dedup();
         }
@@ -210,15 +255,33 @@ impl Maintenance<'_> {
 
     async fn thin_default(&mut self, history: &History, before: Timestamp) -> Result<(), Stop> {
         let part = format!("{}_default", history.name);
+        if self.resting.has(&part, self.now) {
+            return Ok(());
+        }
         self.begin().await?;
         let done = match history.kept_max {
-            Some(_) => self.delete(&part, FORGOTTEN, None).await,
-            None => self.delete(&part, "t.at < $2", Some(before.0)).await,
+            Some(most) => self.thin(&part, most).await,
+            None => self.delete(&part, "t.at < $2", Some(before.0)).await.map(drop),
         };
+        self.rest_if_slow(&part, &done);
         self.end(done).await
     }
 
-    async fn delete(&mut self, part: &str, which: &str, value: Option<i64>) -> Result<(), Stop> {
+    /// Deletes rows of forgotten jobs; lets the partition rest if it keeps more than `most` others.
+    async fn thin(&mut self, part: &str, most: i64) -> Result<(), Stop> {
+        if self.delete(part, FORGOTTEN, None).await? {
+            return Ok(());
+        }
+        let sql = format!("select count(*) from (select 1 from {part} limit $1) kept");
+        let kept: i64 = get(&self.one(&sql, &[&(most + 1)]).await?, 0)?;
+        if kept > most {
+            self.resting.add(part, self.now);
+        }
+        Ok(())
+    }
+
+    /// Deletes some rows; returns whether there may be more.
+    async fn delete(&mut self, part: &str, which: &str, value: Option<i64>) -> Result<bool, Stop> {
         let sql = format!(
             "delete from {part} where ctid = any(array(
                  select t.ctid from {part} t where {which} limit $1)) returning 1"
@@ -230,8 +293,9 @@ impl Maintenance<'_> {
         }
         let gone = u32::try_from(self.all_of(&sql, &values).await?.len()).unwrap_or(u32::MAX);
         self.done.deleted = self.done.deleted.saturating_add(gone);
-        self.done.more |= gone >= self.order.limit;
-        Ok(())
+        let more = gone >= self.order.limit;
+        self.done.more |= more;
+        Ok(more)
     }
 
     /// Begins a step, unless another server leads now.

@@ -35,7 +35,7 @@ use crate::error::OpenError;
 use crate::floors::Place;
 use crate::floors::look::AllFloors;
 use crate::notify::Notifier;
-use crate::partitions;
+use crate::partitions::{self, Resting};
 use crate::read::{self, Readers};
 use crate::silence::Silence;
 use crate::writer::{STATEMENT_LIMIT, Time, Writer};
@@ -57,6 +57,8 @@ struct Inner {
     floors: AllFloors,
     /// For what deletes old jobs: as slow as it may be, it holds up nothing.
     pruner: Mutex<Option<Writer>>,
+    /// Which partitions of history are not looked at for a while.
+    resting: Resting,
     readers: Readers,
     /// For what the server itself must know.
     background: Readers,
@@ -142,6 +144,7 @@ impl PostgresStore {
         let inner = Inner {
             writers,
             pruner,
+            resting: Resting::default(),
             beats: OnceLock::new(),
             time,
             floors,
@@ -322,7 +325,8 @@ impl Store for PostgresStore {
     ) -> Result<Result<Maintained, LeadershipRefusal>, StoreError> {
         // A store that is closed opens no connection.
         drop(self.inner.readers.get().await?);
-        partitions::maintain(&self.inner.silence, self.inner.clock.as_ref(), &order).await
+        let Inner { silence, clock, resting, .. } = &*self.inner;
+        partitions::maintain(silence, clock.as_ref(), &order, resting).await
     }
 
     async fn job(&self, id: JobId) -> Result<Option<JobRecord>, StoreError> {

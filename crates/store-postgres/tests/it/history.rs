@@ -247,8 +247,51 @@ fn of_a_day_with_many_jobs_that_are_kept_the_rest_is_deleted_in_steps() {
         }
         assert_eq!(count(&client, "attempt_row").await, kept);
         client.batch_execute("delete from job_row where seq > 5000").await.unwrap();
+        // All of it was read in vain: it rests for a day.
+        assert_eq!(maintain(&server, now).await, Maintained::default());
+        clock.advance(DAY);
         assert_eq!(maintain(&server, now).await.dropped, 1);
         assert_eq!(count(&client, "attempt_row_default").await, 5_000);
+    });
+}
+
+#[test]
+fn default_partition_that_keeps_many_rows_is_read_once_a_day() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        let client = sql(&database.url).await;
+        maintain(&server, Timestamp(0)).await;
+        let fill = async |first: i64, last: i64| {
+            let fill = format!(
+                "insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+                     select g, gen_random_uuid(), 1, 0, 1, 1, '[]', '', ''
+                     from generate_series({first}, {last}) g;
+                 insert into attempt_row (seq, epoch, life, number, claimed, finished, outcome,
+                                          next_state, by, evidence)
+                     select g, 1, 1, 1, 1, 1, 'completed', 'completed', '', ''
+                     from generate_series({first}, {last}) g"
+            );
+            client.batch_execute(&fill).await.unwrap();
+        };
+        let forget_ten = async || {
+            let forget = "delete from job_row where seq in (select seq from job_row limit 10)";
+            client.batch_execute(forget).await.unwrap();
+        };
+        let deleted = async || maintain(&server, Timestamp(0)).await.deleted;
+        fill(1, 100).await;
+        forget_ten().await;
+        // There are few rows: it is read each time.
+        assert_eq!((deleted().await, deleted().await), (10, 0));
+        forget_ten().await;
+        assert_eq!(deleted().await, 10);
+        fill(101, 11_000).await;
+        assert_eq!(deleted().await, 0);
+        forget_ten().await;
+        assert_eq!(deleted().await, 0);
+        clock.advance(DAY);
+        assert_eq!(deleted().await, 10);
     });
 }
 

@@ -65,6 +65,9 @@ pub const ARRIVALS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that one prune frees in a store with one writer, which all other batches wait for; of
 /// a job with more output, some goes.
 pub const PRUNE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Most bytes that one prune frees where it holds up nothing, beside the first job's: a slow disk gives
+/// them within the limit of a statement.
+pub const PRUNE_BESIDE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Longest `meta` of a job (OJS payload limits): it is shown and logged.
 pub const META_BYTES_MAX: usize = 64 * 1024;
 /// Longest queue name (OJS core, queue naming).

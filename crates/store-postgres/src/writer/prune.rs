@@ -1,5 +1,7 @@
 //! Deleting what need not be kept any longer.
 
+use outlast_core::limits::PRUNE_BESIDE_BYTES_MAX;
+use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::prune::{Deleted, blocks_of};
 use outlast_store::reply::Pruned;
@@ -19,9 +21,14 @@ const LOOK_AT_OLD: &str = "select f.seq, f.at
 
 /// Locks those of them that go. Dead letters wait for an operator, a cancelled job for its process
 /// tree, and the job of a key for its producer. Subqueries and not joins: each is one step in an
-/// index, whatever the planner expects.
+/// index, whatever the planner expects. How much space a text takes is known without reading it.
 const OLD_JOBS: &str = "select f.seq,
-         (select j.class from job_row j where j.seq = f.seq), f.state
+         (select j.class from job_row j where j.seq = f.seq), f.state,
+         (coalesce((select pg_column_size(j.args) + pg_column_size(j.meta) + pg_column_size(j.extra)
+              from job_row j where j.seq = f.seq), 0)
+          + coalesce(pg_column_size(f.result), 0) + coalesce(pg_column_size(f.error), 0)
+          + coalesce((select pg_column_size(c.bytes) from checkpoint c where c.seq = f.seq), 0)
+         )::bigint
      from finished f where f.seq = any($1::bigint[]) and f.at < $2
          and (select true from dead_letter_row d where d.seq = f.seq) is null
          and (select true from active a where a.seq = f.seq) is null
@@ -67,6 +74,13 @@ const BLOCKS_MAX: i64 = 64;
 /// How long a server's row in `server_batch` is kept at least.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
+/// A job that ended long ago.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    seq: i64,
+    at: i64,
+}
+
 impl Tx<'_> {
     pub(super) async fn delete_old(&mut self, prune: &Prune) -> Result<Pruned, Failure> {
         let limit = i64::from(prune.limit);
@@ -76,10 +90,19 @@ impl Tx<'_> {
         let looked = ended.len();
         let old = match ended.is_empty() {
             true => Vec::new(),
-            false => self.query(OLD_JOBS, values![ended, before]).await?,
+            false => {
+                let ended: Vec<i64> = ended.iter().map(|job| job.seq).collect();
+                self.query(OLD_JOBS, values![ended, before]).await?
+            }
         };
         let mut seqs: Vec<i64> = Vec::with_capacity(old.len());
+        let mut room = i64::try_from(PRUNE_BESIDE_BYTES_MAX).unwrap_or(i64::MAX);
         for row in &old {
+            room -= get::<i64>(row, 3)?;
+            if room < 0 && !seqs.is_empty() {
+                self.go_on_at(get(row, 0)?, &ended);
+                break;
+            }
             seqs.push(get(row, 0)?);
             self.batch.outbox.tally.deleted(ClassId(get(row, 1)?), row::state(row, 2)?);
         }
@@ -108,18 +131,29 @@ impl Tx<'_> {
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
         let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
-        Ok(deleted.reply(prune, &[keys.len(), looked, tallies, gates]))
+        let reply = deleted.reply(prune, &[keys.len(), looked, tallies, gates]);
+        Ok(Pruned { more: reply.more || seqs.len() < old.len(), ..reply })
     }
 
     /// Returns the next jobs that ended long ago.
-    async fn look_at_old(&mut self, prune: &Prune) -> Result<Vec<i64>, Failure> {
+    async fn look_at_old(&mut self, prune: &Prune) -> Result<Vec<Ended>, Failure> {
         let from = self.batch.cursors.job_from(prune.from_start);
         let page = values![prune.finished_before.0, i64::from(prune.limit), from.0, from.1];
         let rows = self.query(LOOK_AT_OLD, page).await?;
-        if let Some(last) = rows.last() {
-            self.batch.cursors.job = (get(last, 1)?, get(last, 0)?);
+        let ended = rows.iter().map(|row| Ok(Ended { seq: get(row, 0)?, at: get(row, 1)? }));
+        let ended: Vec<Ended> = ended.collect::<Result<_, StoreError>>()?;
+        if let Some(last) = ended.last() {
+            self.batch.cursors.job = (last.at, last.seq);
         }
-        Ok(rows.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?)
+        Ok(ended)
+    }
+
+    /// Has the next prune begin at one of these jobs, which is not the first.
+    fn go_on_at(&mut self, seq: i64, ended: &[Ended]) {
+        let before = ended.iter().take_while(|job| job.seq != seq).last();
+        if let Some(before) = before {
+            self.batch.cursors.job = (before.at, before.seq);
+        }
     }
 
     /// Leaves some of the blocks that no job is in any more. A prune that deleted their last jobs

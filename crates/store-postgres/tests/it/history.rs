@@ -295,6 +295,42 @@ fn default_partition_that_keeps_many_rows_is_read_once_a_day() {
     });
 }
 
+/// A thousand of the longest jobs once went in one prune, whose statements have a limit in time.
+#[test]
+fn a_prune_deletes_long_jobs_in_parts() {
+    let database = Database::new().unwrap();
+    run(async {
+        let clock = ManualClock::at(NOON);
+        let server = at(&database.url, &clock).await;
+        let client = sql(&database.url).await;
+        server.add(1).await;
+        let fill = "alter table job_row alter args set storage external;
+             insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
+                 select g, gen_random_uuid(), 1, 0, 1, 1, repeat('x', 1000000), '', ''
+                 from generate_series(1001, 1150) g;
+             insert into finished (seq, state, at, epoch, life, failures, losses, interruptions,
+                                   isolated, attempt, shown, ended_by)
+                 select g, 'completed', g, 1, 1, 0, 0, 0, false, 1, true, ''
+                 from generate_series(1001, 1150) g;
+             select outlast.count_tally()";
+        client.batch_execute(fill).await.unwrap();
+        let mut pruned = Vec::new();
+        for from_start in [true, false, false] {
+            let leadership = leadership(&server).await;
+            let finished_before = clock.now();
+            let workers_before = finished_before;
+            let limit = 1_000;
+            let prune = Prune { leadership, finished_before, workers_before, limit, from_start };
+            match server.one(Command::Prune(prune)).await {
+                Reply::Pruned(Ok(reply)) => pruned.push((reply.jobs, reply.more)),
+                other => panic!("not a prune's reply: {other:?}"),
+            }
+        }
+        assert_eq!(pruned, [(67, true), (67, true), (16, false)]);
+        check_places(&client).await;
+    });
+}
+
 #[test]
 fn day_that_is_just_over_is_kept_however_short_the_retention() {
     let database = Database::new().unwrap();

@@ -479,7 +479,7 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         for ((part, range), rows) in look.parts.iter().zip(&look.ranges).zip(&found.rows) {
             let asked = if *part == Part::Below { ROWS_BELOW } else { found.asked };
             let read = Read { rows, is_all: rows.len() < asked, decided, ticket: look.ticket };
-            state.known.entry(range.key).or_default().take_in((*part, *range), &read);
+            state.known.entry(range.key).or_default().take_in(*part, range, &read);
         }
     }
 }

@@ -171,7 +171,7 @@ impl Known {
         }
     }
 
-    pub(super) fn take_in<K>(&mut self, (part, range): (Part, Range<K>), read: &Read<'_>) {
+    pub(super) fn take_in<K>(&mut self, part: Part, range: &Range<K>, read: &Read<'_>) {
         match part {
             Part::Whole => self.take_in_whole(read),
             Part::Lead => read.rows.iter().for_each(|row| self.learn_rank(row.rank)),

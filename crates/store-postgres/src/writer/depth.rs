@@ -56,20 +56,47 @@ const LOCK: &str = "select q.name, q.settings from queue q where q.name = any($1
 const COUNT: &str = "select d.queue, sum(d.n)::bigint from live_depth d
      where d.queue = any($1::text[]) group by d.queue";
 
-/// Queues of which no job waits, in rows that no batch is changing.
-const NONE: &str = "with none as materialized (
-         select d.queue from depth d group by d.queue having sum(d.n) = 0
-         order by d.queue limit $1),
-     locked as materialized (
-         select d.ctid as place, d.queue, d.n from depth d
-         where d.queue = any(array(select queue from none))
-         order by d.queue, d.server for update skip locked),
-     whole as (
-         select l.queue, array_agg(l.place) as places from locked l group by l.queue
-         having sum(l.n) = 0
-             and count(*) = (select count(*) from depth d where d.queue = l.queue))
-     delete from depth
-     where ctid = any(array(select place from whole cross join lateral unnest(places) place))";
+/// Deletes the rows of keys for which those of all servers add up to nothing, unless a batch is changing
+/// one of them.
+macro_rules! delete_nothing {
+    ($table:literal, $key:literal) => {
+        concat!(
+            "with none as materialized (
+                 select t.",
+            $key,
+            " as key from ",
+            $table,
+            " t group by 1 having sum(t.n) = 0 order by 1 limit $1),
+             locked as materialized (
+                 select t.ctid as place, t.",
+            $key,
+            " as key, t.n from ",
+            $table,
+            " t where t.",
+            $key,
+            " = any(array(select key from none))
+                 order by t.",
+            $key,
+            ", t.server for update skip locked),
+             whole as (
+                 select l.key, array_agg(l.place) as places from locked l group by l.key
+                 having sum(l.n) = 0
+                     and count(*) = (select count(*) from ",
+            $table,
+            " t where t.",
+            $key,
+            " = l.key))
+             delete from ",
+            $table,
+            " where ctid = any(array(
+                 select place from whole cross join lateral unnest(places) place))"
+        )
+    };
+}
+pub(super) use delete_nothing;
+
+/// Queues of which no job waits.
+const NONE: &str = delete_nothing!("depth", "queue");
 
 const KNOWN: &str = "select id from job_row where id = any($1::uuid[])";
 

@@ -17,6 +17,7 @@ use crate::read::limit::record_of;
 use crate::read::queue::{SETTINGS, settings_of};
 use crate::row::{get, int, text};
 use crate::writer::Tx;
+use crate::writer::depth::delete_nothing;
 use crate::writer::lanes::MAKING;
 
 /// Held shared by claims that limits concern, and alone while a limit is changed: `limits` as a
@@ -49,21 +50,8 @@ const HELD_LEFT: &str = "with old as materialized (
      delete from gate_held where ctid = any(array(select place from old)) returning gate, n";
 
 /// Rows of gates that count nothing: those of one server, or of several of which one counted the
-/// starts and another the ends. A gate of which a batch is changing a row stays.
-const HELD_NONE: &str = "with none as materialized (
-         select h.gate from gate_held h group by h.gate having sum(h.n) = 0
-         order by h.gate limit $1),
-     locked as materialized (
-         select h.ctid as place, h.gate, h.n from gate_held h
-         where h.gate = any(array(select gate from none))
-         order by h.gate, h.server for update skip locked),
-     whole as (
-         select l.gate, array_agg(l.place) as places from locked l group by l.gate
-         having sum(l.n) = 0
-             and count(*) = (select count(*) from gate_held h where h.gate = l.gate))
-     delete from gate_held
-     where ctid = any(array(select place from whole cross join lateral unnest(places) place))
-     returning gate";
+/// starts and another the ends.
+const HELD_NONE: &str = concat!(delete_nothing!("gate_held", "gate"), " returning gate");
 
 /// Gates that count nothing, and of which the rate is not used any more. A claim makes them again.
 const UNUSED_GATES: &str = "with unused as materialized (

@@ -16,6 +16,19 @@ async fn slots(client: &Client) -> (i64, i64) {
     (number(client, "select count(*) from batch_slot").await, number(client, begun).await)
 }
 
+/// Stores jobs until a second slot is begun; returns the first.
+async fn begin_second_slot(server: &Server, client: &Client) -> i64 {
+    server.add(1).await;
+    let (_, first) = slots(client).await;
+    for _ in 0..MANY {
+        server.add(1).await;
+    }
+    let (count, second) = slots(client).await;
+    assert_eq!(count, 1);
+    assert!(second > first);
+    first
+}
+
 /// Returns the code of the error.
 async fn refused(client: &Client, sql: &str) -> String {
     let error = client.batch_execute(sql).await.unwrap_err();
@@ -28,14 +41,7 @@ fn server_begins_a_new_slot_now_and_then_and_counts_as_before() {
     run(async {
         let server = Server::open(&database.url).await;
         let client = sql(&database.url).await;
-        server.add(1).await;
-        let (_, first) = slots(&client).await;
-        for _ in 0..MANY {
-            server.add(1).await;
-        }
-        let (count, second) = slots(&client).await;
-        assert_eq!(count, 1);
-        assert!(second > first);
+        begin_second_slot(&server, &client).await;
         assert_eq!(server.store.tried_again().await, 0);
         let kept = "select count(*) from tally_slot where slot <>
              (select slot from server_batch where slot is not null)";
@@ -56,11 +62,7 @@ fn batch_of_an_ended_slot_stores_nothing() {
     run(async {
         let server = Server::open(&database.url).await;
         let client = sql(&database.url).await;
-        server.add(1).await;
-        let (_, first) = slots(&client).await;
-        for _ in 0..MANY {
-            server.add(1).await;
-        }
+        let first = begin_second_slot(&server, &client).await;
         let jobs = number(&client, "select count(*) from job_row").await;
         // As PostgreSQL would carry it out that has it yet to read.
         let late = |n: i64, slot: i64| {

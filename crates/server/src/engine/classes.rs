@@ -323,11 +323,12 @@ impl Classes {
 
     /// Corrects the estimates after a claim that got one job of each class in `got`. A short claim
     /// proves nothing about classes whose jobs it passed over: while the claim gets some jobs, it is
-    /// repeated at once. One that was cut for the length of its jobs proves nothing about any. Those whose jobs wait for a limit are left out until one opens.
+    /// repeated at once. One that was cut for the length of its jobs proves nothing about any. Those
+    /// whose jobs wait for a limit are left out until one opens.
     pub(crate) fn claimed(&mut self, claim: ClaimOf<'_>, got: &[ClassId], claims: &Claims) {
         self.note_prefetch(claim, got, claims);
         let Claims { passed_over, blocked, kept, .. } = claims;
-        if claim.is_short(got) && !claims.cut {
+        if claim.is_short(got) && (got.is_empty() || !claims.cut) {
             for id in claim.classes {
                 if kept.contains(id) {
                     let took = |class: &Class| class.ready.took(u64::from(count_of(*id, got)));

@@ -13,13 +13,15 @@ use outlast_store::apply::claim::{may_claim, plain_may_claim};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::connection::{Statement, values};
 use crate::failure::{Conflict, Failure};
 use crate::floors::look::Columns;
 use crate::row::{STORED, get, text};
 use crate::writer::Tx;
-use crate::writer::fitting::Fitting;
+use crate::writer::deal::Taken;
+use crate::writer::fitting::{Asked, Fitting};
 pub(super) use sql::TAKE_CHOSEN;
 use sql::{LEFT_OVER, PLAIN_OF_QUEUE, TAKE_OF_CLASS, TAKE_OF_CLASSES, TAKE_OF_QUEUE};
 
@@ -31,37 +33,49 @@ const LOOKS_BEHIND_MAX: usize = 8;
 
 pub(super) type Outcome = Result<Claims, ClaimRefusal>;
 
-/// A claim of a native worker, and the classes it may take from.
+/// Finds the jobs that claims avoid.
+const AVOIDED: &str = "select id, seq, class from job_row where id = any($1::uuid[])";
+
+/// A job that claims leave to others.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Native<'a> {
-    pub(super) claim: &'a Claim,
-    classes: &'a [ClassId],
+struct Avoided {
+    seq: i64,
+    class: ClassId,
 }
 
-/// Claims that follow each other and take from the same classes; where limits may apply, all or none
-/// of them ahead of free slots.
+/// A claim of a native worker, and what it may take.
+#[derive(Clone, Debug)]
+pub(super) struct Native<'a> {
+    claim: &'a Claim,
+    classes: &'a [ClassId],
+    /// The jobs of these classes that it leaves to others.
+    avoided: Vec<Avoided>,
+}
+
+/// A claim of a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    /// Its place among the claims of the batch.
+    pub(super) nth: usize,
+    pub(super) claim: &'a Claim,
+}
+
+/// Claims that follow each other, and take from the same classes all but the same jobs; where limits
+/// may apply, all or none of them ahead of free slots.
 #[derive(Debug)]
 pub(super) struct Run<'a> {
     classes: &'a [ClassId],
     is_prefetch: bool,
-    /// Each with its place among the claims of the batch.
-    pub(super) members: Vec<(usize, Native<'a>)>,
+    /// Numbers of the jobs that they leave to others, and the classes of these.
+    avoided: Vec<i64>,
+    passes_over: Vec<ClassId>,
+    pub(super) members: Vec<Member<'a>>,
 }
 
 impl Run<'_> {
     /// Returns how many jobs its claims want together.
     fn wants(&self) -> i64 {
-        self.members.iter().map(|(_, native)| i64::from(native.claim.max.get())).sum()
-    }
-
-    /// Returns how many jobs are taken for them: as many more as they may avoid.
-    fn takes(&self) -> i64 {
-        let avoided: HashSet<JobId> = self
-            .members
-            .iter()
-            .flat_map(|(_, native)| native.claim.avoids.iter().copied())
-            .collect();
-        self.wants().saturating_add(i64::try_from(avoided.len()).unwrap_or(0))
+        self.members.iter().map(|member| i64::from(member.claim.max.get())).sum()
     }
 }
 
@@ -81,21 +95,29 @@ fn runs_of<'a>(
     limited: &HashSet<&[ClassId]>,
 ) -> Vec<Run<'a>> {
     let mut runs: Vec<Run<'a>> = Vec::new();
-    for (member, outcome) in natives.iter().copied().enumerate().zip(outcomes) {
+    for ((nth, native), outcome) in natives.iter().enumerate().zip(outcomes) {
         if outcome.is_err() {
             continue;
         }
-        let (_, Native { claim, classes }) = member;
+        let Native { claim, classes, avoided } = native;
         let is_prefetch = claim.is_prefetch && limited.contains(classes);
+        let member = Member { nth, claim };
         match runs.last_mut() {
             Some(run)
-                if run.classes == classes
+                if run.classes == *classes
                     && run.is_prefetch == is_prefetch
+                    && run.avoided.iter().eq(avoided.iter().map(|job| &job.seq))
                     && run.wants() < RUN_MAX =>
             {
                 run.members.push(member);
             }
-            _ => runs.push(Run { classes, is_prefetch, members: vec![member] }),
+            _ => runs.push(Run {
+                classes,
+                is_prefetch,
+                avoided: avoided.iter().map(|job| job.seq).collect(),
+                passes_over: avoided.iter().map(|job| job.class).collect(),
+                members: vec![member],
+            }),
         }
     }
     runs
@@ -111,7 +133,7 @@ impl Tx<'_> {
             let Command::Claim(claim) = command else { break };
             match (&claim.claimant, &claim.from) {
                 (Claimant::Native { .. }, ClaimFrom::Classes(classes)) => {
-                    natives.push(Native { claim, classes });
+                    natives.push(Native { claim, classes, avoided: Vec::new() });
                 }
                 _ if natives.is_empty() => {
                     return Ok(vec![Reply::Claimed(self.claim_alone(claim).await?)]);
@@ -121,6 +143,7 @@ impl Tx<'_> {
         }
         let current = self.limits_for(natives.iter().map(|native| native.claim)).await?;
         let limited = self.limited_of(&natives).await?;
+        self.find_avoided(&mut natives).await?;
         if !limited.is_empty() && !self.opening.statements.is_empty() {
             self.query_all(Vec::new()).await?;
         }
@@ -139,8 +162,10 @@ impl Tx<'_> {
                 .into_iter()
                 .partition(|run| limited.contains(run.classes));
         let most = self.cache.claim_length.jobs();
-        let asked = |run: &Run<'_>| run.takes().min(most);
-        let statements = runs.iter().map(|run| self.take_of_classes(run.classes, asked(run)));
+        let asked = |run: &Run<'_>| Asked { asked: run.wants().min(most), wanted: run.wants() };
+        let take =
+            |run: &Run<'_>| self.take_of_classes(run.classes, asked(run).asked, &run.avoided);
+        let statements = runs.iter().map(take);
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
         if !looked && natives.iter().any(refused) {
@@ -148,14 +173,36 @@ impl Tx<'_> {
             return Err(Failure::Again(Conflict::Stale, words));
         }
         for (run, rows) in runs.iter().zip(taken) {
-            let rows = self.fitting(&rows, (asked(run), run.takes()))?;
-            self.deal((run, first), (rows, &HashMap::new()), &mut outcomes).await?;
+            let fitting = self.fitting(&rows, asked(run))?;
+            let taken = Taken { fitting, lanes: &HashMap::new() };
+            self.deal(run, first, taken, &mut outcomes).await?;
         }
         self.look_behind(&runs, &mut outcomes).await?;
         for run in &by_limits {
             self.run_by_limits(run, first, &mut outcomes).await?;
         }
         Ok(outcomes.into_iter().map(Reply::Claimed).collect())
+    }
+
+    /// Finds the jobs that claims leave to others: they are not taken for them, and use up nothing of
+    /// what a claim may take.
+    async fn find_avoided(&mut self, natives: &mut [Native<'_>]) -> Result<(), Failure> {
+        let ids: HashSet<JobId> =
+            natives.iter().flat_map(|native| native.claim.avoids.iter().copied()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
+        for row in self.query(AVOIDED, values![ids]).await? {
+            let id = JobId(get(&row, 0)?);
+            let job = Avoided { seq: get(&row, 1)?, class: ClassId(get(&row, 2)?) };
+            for native in &mut *natives {
+                if native.claim.avoids(id) && native.classes.contains(&job.class) {
+                    native.avoided.push(job);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns the sets of classes to which a limit may apply.
@@ -183,30 +230,33 @@ impl Tx<'_> {
         first: usize,
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let taken = self.take_by_limits(run.classes, run.wants(), run.is_prefetch).await?;
-        let rows = Fitting { rows: taken.rows.iter().collect(), over: Vec::new(), cut: taken.cut };
-        self.deal((run, first), (rows, &taken.lanes), outcomes).await?;
-        for (nth, Native { claim, .. }) in &run.members {
+        let Run { classes, is_prefetch, avoided, .. } = run;
+        let taken = self.take_by_limits(classes, run.wants(), *is_prefetch, avoided).await?;
+        let rows = taken.rows.iter().collect();
+        let fitting = Fitting { rows, over: Vec::new(), cut: taken.cut };
+        self.deal(run, first, Taken { fitting, lanes: &taken.lanes }, outcomes).await?;
+        for Member { nth, claim } in &run.members {
             if let Some(Ok(claims)) = outcomes.get_mut(*nth)
                 && wanted(claim, &claims.jobs) > 0
                 && !claims.cut
             {
                 claims.leave(taken.left.clone());
+                run.passes_over.iter().for_each(|class| claims.pass_over(*class));
             }
         }
         Ok(())
     }
 
     /// Takes what is behind jobs that others have locked, for claims that came back short, and
-    /// names the classes in which there are only such jobs: that a claim is short proves nothing
-    /// about them.
+    /// names the classes in which there are only such jobs, or those that the claim avoids: that it is
+    /// short proves nothing about them.
     async fn look_behind(
         &mut self,
         runs: &[Run<'_>],
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let is_short = |(nth, native): &(usize, Native<'_>)| match outcomes.get(*nth) {
-            Some(Ok(claims)) => wanted(native.claim, &claims.jobs) > 0 && !claims.cut,
+        let is_short = |Member { nth, claim }: &Member<'_>| match outcomes.get(*nth) {
+            Some(Ok(claims)) => wanted(claim, &claims.jobs) > 0 && !claims.cut,
             Some(Err(_)) | None => false,
         };
         let short: Vec<&Run<'_>> =
@@ -246,18 +296,17 @@ impl Tx<'_> {
             Some(Ok(claims)) if !claims.cut => wanted(claim, &claims.jobs),
             Some(_) | None => 0,
         };
-        let several: i64 =
-            run.members.iter().map(|(nth, native)| wants(outcomes, *nth, native.claim)).sum();
+        let several: i64 = run.members.iter().map(|it| wants(outcomes, it.nth, it.claim)).sum();
         let mut rows = Vec::new();
         let asked = several.min(self.cache.claim_length.jobs());
         if *worth_a_look && several > 0 {
-            let statement = self.take_of_classes(&[*class], asked);
+            let statement = self.take_of_classes(&[*class], asked, &run.avoided);
             rows = self.query(statement.sql, statement.values).await?;
         }
-        let found = self.fitting(&rows, (asked, several))?;
+        let found = self.fitting(&rows, Asked { asked, wanted: several })?;
         self.put_back_all(&found.over).await?;
         let mut rows = found.rows.as_slice();
-        for (nth, Native { claim, .. }) in &run.members {
+        for Member { nth, claim } in &run.members {
             let share = usize::try_from(wants(outcomes, *nth, claim)).unwrap_or(usize::MAX);
             let (own, others) = rows.split_at(share.min(rows.len()));
             rows = others;
@@ -312,7 +361,8 @@ impl Tx<'_> {
                     let asked = wanted.min(self.cache.claim_length.jobs());
                     let rows = self.take_of_queue(queue, tenant.as_deref(), asked).await?;
                     self.confirm_no_limits(&rows).await?;
-                    self.hold_fitting(claim, (&rows, asked), &mut claims).await?;
+                    let asked = Asked { asked, wanted };
+                    self.hold_fitting(claim, &rows, asked, &mut claims).await?;
                 }
             }
         }
@@ -346,11 +396,11 @@ impl Tx<'_> {
         let wanted = wanted(claim, &claims.jobs);
         if !self.are_limited(classes).await? {
             let asked = wanted.min(self.cache.claim_length.jobs());
-            let statement = self.take_of_classes(classes, asked);
+            let statement = self.take_of_classes(classes, asked, &[]);
             let rows = self.query(statement.sql, statement.values).await?;
-            return self.hold_fitting(claim, (&rows, asked), claims).await;
+            return self.hold_fitting(claim, &rows, Asked { asked, wanted }, claims).await;
         }
-        let taken = self.take_by_limits(classes, wanted, claim.is_prefetch).await?;
+        let taken = self.take_by_limits(classes, wanted, claim.is_prefetch, &[]).await?;
         let rows: Vec<&Row> = taken.rows.iter().collect();
         claims.jobs.extend(self.hold_all(claim, &rows, &taken.lanes).await?);
         if taken.cut {
@@ -361,16 +411,23 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub(super) fn take_of_classes(&self, classes: &[ClassId], max: i64) -> Statement {
+    /// Returns what takes the first `max` jobs of the classes, but for the `avoided` ones.
+    pub(super) fn take_of_classes(
+        &self,
+        classes: &[ClassId],
+        max: i64,
+        avoided: &[i64],
+    ) -> Statement {
         let w = self.ranges_of(classes);
-        let now = self.batch.context.now.0;
+        let (now, but) = (self.batch.context.now.0, avoided.to_vec());
         match classes {
             [class] => {
-                let values = values![class.0, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs];
+                let values =
+                    values![class.0, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs, but];
                 Statement::new(TAKE_OF_CLASS, values)
             }
             _ => {
-                let values = values![w.keys, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs];
+                let values = values![w.keys, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs, but];
                 Statement::new(TAKE_OF_CLASSES, values)
             }
         }

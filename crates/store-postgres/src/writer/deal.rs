@@ -11,80 +11,43 @@ use outlast_store::command::{Claim, ClassId};
 use outlast_store::reply::Claimed;
 use tokio_postgres::Row;
 
-use super::claim::{Native, Outcome, Run, wanted};
+use super::claim::{Member, Outcome, Run, wanted};
 use crate::failure::Failure;
 use crate::row::{self, STORED, get};
 use crate::writer::Tx;
 use crate::writer::fitting::Fitting;
 
-/// The rows of each claim, and those that are left.
-struct Dealt<'r> {
-    shares: Vec<Vec<&'r Row>>,
-    left: Vec<&'r Row>,
-}
-
-/// Gives each row to the first claim that has not enough and does not avoid it.
-fn dealt<'r>(run: &Run<'_>, rows: Vec<&'r Row>) -> Result<Dealt<'r>, StoreError> {
-    let max = |claim: &Claim| usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-    let mut shares = vec![Vec::new(); run.members.len()];
-    let mut left = Vec::new();
-    let mut full = 0;
-    for row in rows {
-        let job = row::job_id(row, 1)?;
-        let mut open = run.members.iter().zip(&mut shares).skip(full);
-        let taker = open.find(|((_, native), share)| {
-            share.len() < max(native.claim) && !native.claim.avoids(job)
-        });
-        match taker {
-            Some((_, share)) => share.push(row),
-            None => left.push(row),
-        }
-        let is_full =
-            |(_, native): &(usize, Native<'_>), share: &Vec<&Row>| share.len() >= max(native.claim);
-        while let Some((member, share)) = run.members.get(full).zip(shares.get(full))
-            && is_full(member, share)
-        {
-            full += 1;
-        }
-    }
-    Ok(Dealt { shares, left })
+/// What was taken for the claims of a run.
+pub(super) struct Taken<'r> {
+    pub(super) fitting: Fitting<'r>,
+    /// The lanes of jobs that passed gates, by their numbers.
+    pub(super) lanes: &'r HashMap<i64, Lane>,
 }
 
 impl Tx<'_> {
-    /// Gives each claim of a run, which begin at this place of the batch, its share of the rows.
-    /// Puts back the rows that are left.
+    /// Gives each claim of a run, the first of which has this place in the batch, its share of the
+    /// rows, in order. Puts back the rows that are left.
     pub(super) async fn deal(
         &mut self,
-        (run, first): (&Run<'_>, usize),
-        (Fitting { rows, over, cut }, lanes): (Fitting<'_>, &HashMap<i64, Lane>),
+        run: &Run<'_>,
+        first: usize,
+        Taken { fitting: Fitting { rows, over, cut }, lanes }: Taken<'_>,
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let Dealt { shares, left } = dealt(run, rows)?;
-        for ((nth, native), own) in run.members.iter().zip(&shares) {
+        let mut rows = rows.as_slice();
+        for Member { nth, claim } in &run.members {
             self.batch.context.command = first + nth;
-            let jobs = self.hold_all(native.claim, own, lanes).await?;
+            let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
+            let (own, others) = rows.split_at(max.min(rows.len()));
+            rows = others;
+            let jobs = self.hold_all(claim, own, lanes).await?;
             if let Some(Ok(claims)) = outcomes.get_mut(*nth) {
                 claims.jobs = jobs;
-                claims.cut = cut && wanted(native.claim, &claims.jobs) > 0;
+                claims.cut = cut && wanted(claim, &claims.jobs) > 0;
             }
         }
-        self.put_back_all(&over).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        self.learn(&left).await?;
-        for row in left {
-            let class = ClassId(get(row, STORED)?);
-            self.put_back(row)?;
-            for (nth, native) in &run.members {
-                if let Some(Ok(claims)) = outcomes.get_mut(*nth)
-                    && wanted(native.claim, &claims.jobs) > 0
-                {
-                    claims.pass_over(class);
-                }
-            }
-        }
-        Ok(())
+        self.put_back_all(rows).await?;
+        self.put_back_all(&over).await
     }
 
     /// Notes that a claim holds the jobs of these rows.

@@ -9,7 +9,7 @@ use outlast_store::command::Claim;
 use outlast_store::reply::Claims;
 use tokio_postgres::Row;
 
-use super::claim::{RUN_MAX, wanted};
+use super::claim::RUN_MAX;
 use crate::connection::Statement;
 use crate::failure::{Conflict, Failure};
 use crate::row::{STORED, get};
@@ -48,6 +48,13 @@ impl ClaimLength {
     }
 }
 
+/// How many jobs a statement took at most, and how many its claims want.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) asked: i64,
+    pub(super) wanted: i64,
+}
+
 /// The rows of one statement.
 pub(super) struct Fitting<'r> {
     /// The jobs to give out.
@@ -59,11 +66,11 @@ pub(super) struct Fitting<'r> {
 }
 
 impl Tx<'_> {
-    /// Sorts rows that were taken when `asked` were asked for, of the `wanted` that a claim wants.
+    /// Sorts the rows that a statement took.
     pub(super) fn fitting<'r>(
         &mut self,
         rows: &'r [Row],
-        (asked, wanted): (i64, i64),
+        Asked { asked, wanted }: Asked,
     ) -> Result<Fitting<'r>, Failure> {
         let (mut fitting, mut over, mut bytes) = (Vec::with_capacity(rows.len()), Vec::new(), 0);
         for row in rows {
@@ -82,7 +89,8 @@ impl Tx<'_> {
         Statement { sql, values }: Statement,
     ) -> Result<Vec<Row>, Failure> {
         let rows = self.query(sql, values).await?;
-        let Fitting { rows: fitted, over, .. } = self.fitting(&rows, (0, 0))?;
+        let asked = Asked { asked: 0, wanted: 0 };
+        let Fitting { rows: fitted, over, .. } = self.fitting(&rows, asked)?;
         if !over.is_empty() {
             self.cache.claim_length.note_fitted(fitted.len());
             let words = "jobs are longer than those before".into();
@@ -107,11 +115,11 @@ impl Tx<'_> {
     pub(super) async fn hold_fitting(
         &mut self,
         claim: &Claim,
-        (rows, asked): (&[Row], i64),
+        rows: &[Row],
+        asked: Asked,
         claims: &mut Claims,
     ) -> Result<(), Failure> {
-        let Fitting { rows, over, cut } =
-            self.fitting(rows, (asked, wanted(claim, &claims.jobs)))?;
+        let Fitting { rows, over, cut } = self.fitting(rows, asked)?;
         claims.jobs.extend(self.hold_all(claim, &rows, &HashMap::new()).await?);
         claims.cut |= cut;
         self.put_back_all(&over).await

@@ -16,10 +16,10 @@ use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::get;
 use crate::writer::Tx;
-use crate::writer::lanes::{Look, TakenByLimits, VERSION_SHARED, terms};
+use crate::writer::lanes::{Choice, Look, TakenByLimits, VERSION_SHARED, Wish, terms};
 use crate::writer::limit::LOCK;
 
-/// The first jobs of classes whose queues are not paused.
+/// The first jobs of classes whose queues are not paused, but for those that are avoided.
 const FIRST: &str = "select w.class, r.lane, r.rank, r.seq
      from unnest($1::bigint[], $2::bigint[], $4::bigint[], $5::bigint[]) w(class, n, rank, seq)
      cross join lateral (
@@ -27,7 +27,7 @@ const FIRST: &str = "select w.class, r.lane, r.rank, r.seq
          where r.class = (select c.id from class c where c.id = w.class
                  and not exists (select 1 from queue q where q.name = c.queue and q.paused))
              and (r.rank, r.seq) >= (w.rank, w.seq)
-             and (r.expires is null or r.expires > $3)
+             and (r.expires is null or r.expires > $3) and r.seq <> all($6::bigint[])
          order by r.class, r.rank, r.seq limit w.n) r";
 
 /// The first jobs of lanes that gave some lately.
@@ -40,6 +40,7 @@ const RECENT: &str = "select w.class, w.lane, r.rank, r.seq
                  and not exists (select 1 from queue q where q.name = c.queue and q.paused))
              and r.lane = w.lane and r.lane <> 0
              and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $3)
+             and r.seq <> all($7::bigint[])
          order by r.class, r.lane, r.rank, r.seq limit w.n) r";
 
 /// The keys of the first job of each lane.
@@ -58,12 +59,13 @@ impl Tx<'_> {
     /// look at if the claim is done.
     pub(super) async fn take_of_front(
         &mut self,
-        (classes, max): (&[ClassId], usize),
-        is_prefetch: bool,
+        classes: &[ClassId],
+        wish: Wish<'_>,
         taken: &mut TakenByLimits,
     ) -> Result<(Vec<ClassId>, Option<Look>), Failure> {
+        let Wish { max, is_prefetch, avoided } = wish;
         let plan = self.plan_front(classes, max, is_prefetch).await?;
-        let Some(mut front) = self.read_front(plan).await? else {
+        let Some(mut front) = self.read_front(plan, avoided).await? else {
             // Someone is changing the limits.
             taken.left.again.extend(classes);
             return Ok((Vec::new(), None));
@@ -71,13 +73,14 @@ impl Tx<'_> {
         let mut look = None;
         loop {
             let wanted = max.saturating_sub(taken.rows.len());
+            let still = Wish { max: wanted, ..wish };
             let terms = terms(&self.batch.outbox.gates, taken, self.batch.context.now, is_prefetch);
             match front.next(&self.cache.lane_cache, wanted, terms) {
                 Next::Try(page) => {
-                    self.take_of_page((&mut front, page), (wanted, is_prefetch), taken).await?;
+                    self.take_of_page(&mut front, page, still, taken).await?;
                 }
                 Next::Read(by_lanes) => {
-                    look = self.look(&by_lanes, wanted, (taken, is_prefetch)).await?;
+                    look = self.look(&by_lanes, still, taken).await?;
                     match &mut look {
                         Some(look) => front.join(look.way.take_first()),
                         // Someone is changing the limits.
@@ -99,19 +102,21 @@ impl Tx<'_> {
 
     async fn take_of_page(
         &mut self,
-        (front, mut page): (&mut Front, Page),
-        (wanted, is_prefetch): (usize, bool),
+        front: &mut Front,
+        mut page: Page,
+        Wish { max: wanted, is_prefetch, avoided }: Wish<'_>,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
         let mut now = self.gates.at_least(self.batch.context.now);
         if !self.gates.missing(&page.lanes).is_empty() || page.unread().next().is_some() {
             // Others may have taken some before the gates were locked.
-            (page.heads, now) = self.heads(&page.lanes, &page.most).await?;
+            (page.heads, now) = self.heads(&page.lanes, &page.most, avoided).await?;
         }
         let turns = page.turns(&mut self.cache.shares, now);
         let terms = terms(&self.batch.outbox.gates, taken, now, is_prefetch);
         let mut chosen = self.gates.choose(&page.lanes, turns, wanted, terms);
-        let missed = self.take_chosen((&page.lanes, now), &mut chosen, taken).await?;
+        let choice = Choice { lanes: &page.lanes, now, avoided };
+        let missed = self.take_chosen(choice, &mut chosen, taken).await?;
         self.cache.lane_cache.note(&page.lanes, &chosen, self.batch.context.now, FoundBy::First);
         self.keep_starts(&page.lanes);
         front.tried(&self.cache.lane_cache, page, &chosen, &missed);
@@ -135,7 +140,7 @@ impl Tx<'_> {
     }
 
     /// Reads what is planned; returns `None` while the limits are being changed.
-    async fn read_front(&mut self, plan: Plan) -> Result<Option<Front>, Failure> {
+    async fn read_front(&mut self, plan: Plan, avoided: &[i64]) -> Result<Option<Front>, Failure> {
         if plan.first.is_empty() {
             return Ok(Some(Front::new(plan, Vec::new(), &mut self.cache.lane_cache)));
         }
@@ -146,7 +151,7 @@ impl Tx<'_> {
         let (ranks, seqs) = self.lowest_of(&classes);
         let mut statements = vec![
             Statement::new(VERSION_SHARED, values![LOCK]),
-            Statement::new(FIRST, values![classes, most, now, ranks, seqs]),
+            Statement::new(FIRST, values![classes, most, now, ranks, seqs, avoided.to_vec()]),
         ];
         if !plan.recent.is_empty() {
             let (mut classes, mut lanes, mut most) = (vec![], vec![], vec![]);
@@ -156,7 +161,7 @@ impl Tx<'_> {
                 most.push(number(*each));
             }
             let (ranks, seqs) = self.lowest_of(&classes);
-            let values = values![classes, lanes, now, most, ranks, seqs];
+            let values = values![classes, lanes, now, most, ranks, seqs, avoided.to_vec()];
             statements.push(Statement::new(RECENT, values));
         }
         let read = self.query_all(statements).await?;

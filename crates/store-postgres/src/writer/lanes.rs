@@ -12,6 +12,8 @@
 //! waits here. What a gate counts is read after it was locked. Others can only end attempts
 //! meanwhile. One that looks shut is not locked.
 
+mod sql;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outlast_core::limit::GateId;
@@ -33,118 +35,11 @@ use crate::writer::Tx;
 use crate::writer::claim::TAKE_CHOSEN;
 use crate::writer::front::KEYS;
 use crate::writer::limit::LOCK;
+use sql::{COUNT_GATES, FRONT, HEADS, KEEP_STARTS, LOCK_GATES, MAKE_GATES, NOT_PAUSED};
+pub(super) use sql::{LANES, VERSION_SHARED};
 
 /// Of the locks of gates that are being made: `lim` as a number.
 pub(super) const MAKING: i32 = 0x006c_696d;
-
-/// The version of the limits, if no other transaction is changing them.
-pub(super) const VERSION_SHARED: &str =
-    "select n from limit_version where pg_try_advisory_xact_lock_shared($1)";
-
-/// Those of the classes whose queues are not paused.
-const NOT_PAUSED: &str = "select c.id from class c where c.id = any($1::bigint[])
-     and not exists (select 1 from queue q where q.name = c.queue and q.paused)";
-
-/// The lanes of the first jobs of classes, in the order of these, with the keys of the first of
-/// each.
-const FRONT: &str = "select c.id, f.lane,
-         (select j.keys from job_row j where j.seq = f.best[2])
-     from unnest($1::bigint[], $5::bigint[], $6::bigint[]) c(id, rank, seq)
-     cross join lateral (
-         select h.lane, min(array[h.rank, h.seq]) as best
-         from (
-             select r.lane, r.rank, r.seq from ready r
-             where r.class = c.id and (r.rank, r.seq) >= (c.rank, c.seq)
-                 and (r.expires is null or r.expires > $2)
-             order by r.class, r.rank, r.seq limit $3) h
-         where h.lane <> 0
-         group by h.lane order by min(array[h.rank, h.seq]) limit $4) f";
-
-/// Lanes of stretches, each found by one step in the index, with the keys of their first jobs. The
-/// numbers of jobs that were taken are compared in the index: their rows are not read.
-pub(super) const LANES: &str = "with recursive l(nth, class, lane, upto, rank, seq, low, n) as (
-         select s.nth, s.class, (select r.lane from ready r
-                                 where r.class = s.class and r.lane <> 0
-                                     and r.lane > s.after and r.lane <= s.upto and r.seq >= s.low
-                                 order by r.class, r.lane limit 1),
-             s.upto, s.rank, s.seq, s.low, 1
-         from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $6::bigint[],
-                     $7::bigint[], $8::bigint[])
-             s(nth, class, after, upto, rank, seq, low)
-         union all
-         select l.nth, l.class, (select r.lane from ready r
-                                 where r.class = l.class and r.lane <> 0
-                                     and r.lane > l.lane and r.lane <= l.upto and r.seq >= l.low
-                                 order by r.class, r.lane limit 1),
-             l.upto, l.rank, l.seq, l.low, l.n + 1
-         from l where l.lane is not null and l.n < $5)
-     select l.nth, l.lane, h.keys
-     from l
-     cross join lateral (
-         select j.keys from ready r join job_row j on j.seq = any(array[r.seq])
-         where r.class = l.class and r.lane = l.lane and r.lane <> 0
-             and (r.rank, r.seq) >= (l.rank, l.seq)
-         order by r.class, r.lane, r.rank, r.seq limit 1) h
-     where l.lane is not null order by l.nth, l.n";
-
-/// Makes gates that no job has passed before. An insert would wait for another server that is making
-/// the same one, so each is locked before; several gates share a lock, so that there are not too
-/// many of them.
-const MAKE_GATES: &str = "with missing as materialized (
-         select k.id, k.limit_name, k.value
-         from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
-         where not exists (select 1 from gate g where g.id = any(array[k.id]))
-         order by k.id)
-     insert into gate (id, limit_name, value, used_until)
-     select m.id, m.limit_name, m.value, 0 from missing m
-     where pg_try_advisory_xact_lock($4::integer, (m.id % 1024)::integer)
-     on conflict do nothing";
-
-/// Locks those gates that look open: of which attempts hold fewer than `most`, and that a rate has
-/// not used further ahead than one more start allows.
-const LOCK_GATES: &str = "select g.id, g.used_until
-     from unnest($1::bigint[], $2::bigint[], $3::bigint[]) k(id, most, ahead)
-     cross join lateral (
-         select g.id, g.used_until from gate g
-         where g.id = k.id
-             and (k.most is null or k.most > coalesce((
-                 select sum(h.n) from gate_held h where h.gate = g.id), 0))
-             and (k.ahead is null or g.used_until - k.ahead <= greatest($4::bigint,
-                 case when not $5::boolean
-                 then (extract(epoch from clock_timestamp()) * 1000000)::bigint end))
-         for update skip locked) g";
-
-/// What gates count, and the time: after they were locked, so that starts through a gate are in
-/// order, whichever server makes them.
-const COUNT_GATES: &str = "select k.id, coalesce((
-         select sum(h.n) from gate_held h where h.gate = k.id), 0)::bigint,
-         (select g.used_until from gate g where g.id = k.id),
-         (extract(epoch from clock_timestamp()) * 1000)::bigint
-     from unnest($1::bigint[]) k(id)";
-
-/// The first jobs of each lane, and of each class whose jobs all pass the same gates.
-const HEADS: &str = "select w.nth, h.rank, h.seq
-     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-         w(nth, class, lane, most, rank, seq)
-     cross join lateral (
-         select r.rank, r.seq from ready r
-         where w.lane is null and r.class = w.class
-             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $4)
-         order by r.class, r.rank, r.seq limit w.most) h
-     where w.lane is null
-     union all
-     select w.nth, h.rank, h.seq
-     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-         w(nth, class, lane, most, rank, seq)
-     cross join lateral (
-         select r.rank, r.seq from ready r
-         where r.class = w.class and r.lane = w.lane and r.lane <> 0
-             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $4)
-         order by r.class, r.lane, r.rank, r.seq limit w.most) h
-     where w.lane is not null";
-
-const KEEP_STARTS: &str = "update gate g set used_until = k.used_until
-     from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = any(array[k.id])";
 
 /// What a claim by limits takes.
 #[derive(Debug, Default)]
@@ -161,6 +56,25 @@ pub(super) struct TakenByLimits {
     pub(super) cut: bool,
 }
 
+/// What a claim by limits wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    /// How many jobs at most.
+    pub(super) max: usize,
+    /// Whether they are for workers without a free slot.
+    pub(super) is_prefetch: bool,
+    /// Numbers of jobs that it leaves to others.
+    pub(super) avoided: &'a [i64],
+}
+
+/// Lanes that are chosen from, at a time.
+#[derive(Clone, Copy)]
+pub(super) struct Choice<'a> {
+    pub(super) lanes: &'a [Lane],
+    pub(super) now: Timestamp,
+    pub(super) avoided: &'a [i64],
+}
+
 /// A claim's way through the lanes of its classes.
 pub(super) struct Look {
     limits: Limits,
@@ -168,21 +82,24 @@ pub(super) struct Look {
 }
 
 impl Tx<'_> {
-    /// Takes at most `wanted` jobs of the classes, best first, as far as limits let them start.
+    /// Takes at most `wanted` jobs of the classes, best first, as far as limits let them start, but
+    /// for the `avoided` ones.
     pub(super) async fn take_by_limits(
         &mut self,
         classes: &[ClassId],
         wanted: i64,
         is_prefetch: bool,
+        avoided: &[i64],
     ) -> Result<TakenByLimits, Failure> {
         let max = usize::try_from(wanted.min(self.cache.claim_length.jobs())).unwrap_or(0);
+        let wish = Wish { max, is_prefetch, avoided };
         let mut taken = TakenByLimits::default();
-        let (beyond, look) = self.take_of_front((classes, max), is_prefetch, &mut taken).await?;
+        let (beyond, look) = self.take_of_front(classes, wish, &mut taken).await?;
         if !beyond.is_empty() {
-            self.take_beyond((&beyond, max), is_prefetch, &mut taken).await?;
+            self.take_beyond(&beyond, wish, &mut taken).await?;
         }
         if let Some(look) = look {
-            self.take_on_way(look, (max, is_prefetch, FoundBy::First), &mut taken).await?;
+            self.take_on_way(look, FoundBy::First, wish, &mut taken).await?;
         }
         if taken.rows.len() >= max {
             taken.left = Left::default();
@@ -196,15 +113,13 @@ impl Tx<'_> {
     /// Takes jobs of lanes, wherever they are in their classes.
     async fn take_beyond(
         &mut self,
-        (classes, max): (&[ClassId], usize),
-        is_prefetch: bool,
+        classes: &[ClassId],
+        wish: Wish<'_>,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
-        let wanted = max.saturating_sub(taken.rows.len());
-        match self.look(classes, wanted, (taken, is_prefetch)).await? {
-            Some(look) => {
-                self.take_on_way(look, (max, is_prefetch, FoundBy::Walk), taken).await?;
-            }
+        let still = Wish { max: wish.max.saturating_sub(taken.rows.len()), ..wish };
+        match self.look(classes, still, taken).await? {
+            Some(look) => self.take_on_way(look, FoundBy::Walk, wish, taken).await?,
             // Someone is changing the limits.
             None => taken.left.again.extend(classes),
         }
@@ -215,7 +130,8 @@ impl Tx<'_> {
     async fn take_on_way(
         &mut self,
         mut look: Look,
-        (max, is_prefetch, by): (usize, bool, FoundBy),
+        by: FoundBy,
+        Wish { max, is_prefetch, avoided }: Wish<'_>,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
         while taken.rows.len() < max {
@@ -232,11 +148,11 @@ impl Tx<'_> {
             let each = heads_of_each(lanes.len(), still);
             let most: Vec<usize> =
                 lanes.iter().map(|lane| lane.heads_worth_reading(each)).collect();
-            let (heads, now) = self.heads(lanes, &most).await?;
+            let (heads, now) = self.heads(lanes, &most, avoided).await?;
             let turns = self.cache.shares.turns(lanes, heads, now);
             let terms = terms(&self.batch.outbox.gates, taken, now, is_prefetch);
             let mut chosen = self.gates.choose(lanes, turns, still, terms);
-            self.take_chosen((lanes, now), &mut chosen, taken).await?;
+            self.take_chosen(Choice { lanes, now, avoided }, &mut chosen, taken).await?;
             self.cache.lane_cache.note(lanes, &chosen, self.batch.context.now, by);
             self.keep_starts(lanes);
             if each < still {
@@ -254,8 +170,8 @@ impl Tx<'_> {
     pub(super) async fn look(
         &mut self,
         classes: &[ClassId],
-        wanted: usize,
-        (taken, is_prefetch): (&TakenByLimits, bool),
+        Wish { max: wanted, is_prefetch, .. }: Wish<'_>,
+        taken: &TakenByLimits,
     ) -> Result<Option<Look>, Failure> {
         let limits = self.known_limits().await?.limits;
         self.learn_classes(classes.iter().copied()).await?;
@@ -374,9 +290,10 @@ impl Tx<'_> {
         &mut self,
         lanes: &[Lane],
         most: &[usize],
+        avoided: &[i64],
     ) -> Result<(Vec<Head>, Timestamp), Failure> {
         let mut statements = self.reading_of_gates(lanes);
-        statements.push(self.reading_of_heads(lanes, most));
+        statements.push(self.reading_of_heads(lanes, most, avoided));
         let mut read = self.query_all(statements).await?;
         let rows = read.pop().unwrap_or_default();
         let time = self.read_gates(&read)?;
@@ -440,7 +357,7 @@ impl Tx<'_> {
         ]
     }
 
-    fn reading_of_heads(&self, lanes: &[Lane], most: &[usize]) -> Statement {
+    fn reading_of_heads(&self, lanes: &[Lane], most: &[usize], avoided: &[i64]) -> Statement {
         let (mut numbers, mut classes, mut of_class) = (Vec::new(), Vec::new(), Vec::new());
         for (nth, lane) in (0_i64..).zip(lanes) {
             numbers.push(nth);
@@ -450,8 +367,8 @@ impl Tx<'_> {
         let most: Vec<i64> =
             most.iter().map(|most| i64::try_from(*most).unwrap_or(i64::MAX)).collect();
         let (ranks, seqs) = self.lowest_of(&classes);
-        let now = self.batch.context.now.0;
-        Statement::new(HEADS, values![numbers, classes, of_class, now, most, ranks, seqs])
+        let (now, but) = (self.batch.context.now.0, avoided.to_vec());
+        Statement::new(HEADS, values![numbers, classes, of_class, now, most, ranks, seqs, but])
     }
 
     /// Takes the chosen heads: those of lanes with gates themselves, as no other server can take
@@ -459,7 +376,7 @@ impl Tx<'_> {
     /// locked. Returns the first ones that could not be taken.
     pub(super) async fn take_chosen(
         &mut self,
-        (lanes, now): (&[Lane], Timestamp),
+        Choice { lanes, now, avoided }: Choice<'_>,
         chosen: &mut Chosen,
         taken: &mut TakenByLimits,
     ) -> Result<Vec<i64>, Failure> {
@@ -494,9 +411,9 @@ impl Tx<'_> {
             *short.entry(lane.class).or_default() += count;
         }
         let at = self.batch.context.now.0;
-        let (from, low) = self.lowest_of(&whole);
+        let ((from, low), but) = (self.lowest_of(&whole), avoided.to_vec());
         let values =
-            values![classes, ranks, seqs, keys, at, whole, numbers, with, counts, from, low];
+            values![classes, ranks, seqs, keys, at, whole, numbers, with, counts, from, low, but];
         let mut rows = self.query_fitting(Statement::new(TAKE_CHOSEN, values)).await?;
         sort_as_chosen(&mut rows, chosen);
         for row in rows {
@@ -529,14 +446,14 @@ impl Tx<'_> {
         }
         short.retain(|_, count| *count > 0);
         taken.left.again.extend(short.keys());
-        self.take_instead(lanes, short.values().sum(), taken).await?;
+        self.take_instead(Choice { lanes, now, avoided }, short.values().sum(), taken).await?;
         Ok(missed)
     }
 
     /// Takes others of classes without gates for chosen ones that other servers have locked.
     async fn take_instead(
         &mut self,
-        lanes: &[Lane],
+        Choice { lanes, avoided, .. }: Choice<'_>,
         count: i64,
         taken: &mut TakenByLimits,
     ) -> Result<(), Failure> {
@@ -544,7 +461,7 @@ impl Tx<'_> {
             |lane: &&Lane| lane.gates.is_empty() && lane.number.is_none() && lane.share.is_none();
         let classes: Vec<ClassId> = lanes.iter().filter(is_free).map(|lane| lane.class).collect();
         if count > 0 && !classes.is_empty() {
-            let statement = self.take_of_classes(&classes, count);
+            let statement = self.take_of_classes(&classes, count, avoided);
             taken.rows.extend(self.query_fitting(statement).await?);
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, Command, EndDetail, Finish, LogChunk,
     ReportedOutcome, Stream,
 };
-use crate::conformance::limit::{keys, per_tenant};
+use crate::conformance::limit::{keys, per_queue, per_tenant};
 use crate::conformance::world::{World, failed, rules};
 use crate::conformance::{Hand, Harness};
 use crate::event::EventQuery;
@@ -36,6 +36,7 @@ cases![
     fetch_ends_at_its_bytes_and_the_next_one_goes_on,
     claims_of_one_batch_are_each_cut_and_the_jobs_go_to_the_first,
     claim_counts_checkpoints,
+    jobs_that_a_claim_avoids_use_up_none_of_its_bytes,
     events_of_long_batches_are_all_read,
 ];
 
@@ -400,4 +401,49 @@ fn events_of_long_batches_are_all_read<H: Harness>(world: &mut World<'_, H>) {
         query.after = Some(page.next);
     }
     assert_eq!(read, ids);
+}
+
+/// A few long retries before others took all that such a claim may take: it got nothing, though there
+/// were jobs for it, and was repeated at once.
+fn jobs_that_a_claim_avoids_use_up_none_of_its_bytes<H: Harness>(world: &mut World<'_, H>) {
+    for limits in [vec![], vec![per_queue(20)], vec![per_tenant(20)]] {
+        limits.into_iter().for_each(|limit| world.limit(limit));
+        let (one, other) = (world.worker(), world.worker());
+        let avoided: Vec<JobId> = (0..6).map(|_| of_tenant(world, CLAIM_BYTES_MAX / 5)).collect();
+        let rest: Vec<JobId> = (0..3).map(|_| of_tenant(world, 10)).collect();
+        let claim = |world: &World<'_, H>, hand: Hand, max: u32, avoids: &[JobId]| {
+            Command::Claim(Claim {
+                claimant: hand.claimant(),
+                from: world.all_classes(),
+                max: NonZeroU32::new(max).unwrap(),
+                is_prefetch: false,
+                avoids: avoids.to_vec(),
+                asked: AskedByQueues::default(),
+            })
+        };
+        let commands = vec![claim(world, one, 9, &avoided), claim(world, other, 1, &[])];
+        let replies = world.apply(commands).replies;
+        let [Reply::Claimed(Ok(first)), Reply::Claimed(Ok(second))] = &replies[..] else {
+            panic!("{replies:?}")
+        };
+        let ids = |claims: &Claims| claims.jobs.iter().map(|it| it.job.id).collect::<Vec<_>>();
+        assert_eq!((ids(first), ids(second)), (rest, vec![avoided[0]]));
+        assert_eq!((first.cut, first.passed_over.len()), (false, 1));
+        let mut held: Vec<_> = first.jobs.iter().map(|it| (one, it.clone())).collect();
+        held.extend(second.jobs.iter().map(|it| (other, it.clone())));
+        while held.len() < 9 {
+            let more = world.claim(other, 9);
+            assert!(!more.is_empty(), "{} held", held.len());
+            held.extend(more.into_iter().map(|it| (other, it)));
+        }
+        for (hand, it) in held {
+            world.finish(&it, hand, ReportedOutcome::Completed).unwrap();
+        }
+        world.check_gates();
+    }
+}
+
+fn of_tenant<H: Harness>(world: &mut World<'_, H>, bytes: usize) -> JobId {
+    let job = long(world, bytes);
+    world.add(NewJob { keys: keys(&[("tenant", "a")]), ..job })
 }

@@ -125,3 +125,16 @@ fn one_timer_is_set_for_a_rate_and_an_earlier_one_replaces_it() {
     classes.unblock_one(id);
     assert!(classes.opens_at(id, Timestamp(70)));
 }
+
+/// Such a claim was repeated at once, again and again.
+#[test]
+fn a_claim_that_is_cut_and_gets_nothing_is_not_repeated_at_once() {
+    let mut classes = Classes::default();
+    let id = ClassId(1);
+    classes.learn(id, &key("t"), at(0));
+    classes.set_ready(id, Estimate::of(5));
+    classes.claimed(claim(&[id], 5, false), &[id], &Claims::cut(Vec::new()));
+    assert!(classes.is_claimable(id), "it got some");
+    classes.claimed(claim(&[id], 5, false), &[], &Claims::cut(Vec::new()));
+    assert!(!classes.is_claimable(id));
+}

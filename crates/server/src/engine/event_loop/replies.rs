@@ -258,9 +258,9 @@ impl EventLoop {
         };
         self.planning.classes.claimed(planned.asks(), &got, &claims);
         self.wait_for_rates(&claims.blocked);
-        let Claims { jobs: claimed, passed_over, .. } = claims;
+        let Claims { jobs: claimed, passed_over, cut, .. } = claims;
         if got.is_empty() {
-            self.claim_again_later(passed_over);
+            self.claim_again_later(if cut { classes.to_vec() } else { passed_over });
         }
         self.planning.redispatch.claimed(&got, tokens);
         if self.sessions.current(worker, number).is_none() {

@@ -77,7 +77,7 @@ macro_rules! take {
 }
 
 /// Those of the named rows that no other session has locked, and the first so many of classes and
-/// lanes; of a lane, those that have its keys.
+/// lanes, but for those that are avoided; of a lane, those that have its keys.
 pub(in crate::writer) const TAKE_CHOSEN: &str = take!(
     "named as materialized (
          select r.place
@@ -97,6 +97,7 @@ pub(in crate::writer) const TAKE_CHOSEN: &str = take!(
              select r.ctid as place from ready r
              where w.lane is null and r.class = w.class
                  and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $5)
+                 and r.seq <> all($12::bigint[])
              order by r.class, r.rank, r.seq limit w.n
              for update skip locked) r
          where w.lane is null),
@@ -108,7 +109,7 @@ pub(in crate::writer) const TAKE_CHOSEN: &str = take!(
              select r.ctid as place from ready r
              where r.class = w.class and r.lane = w.lane and r.lane <> 0
                  and (r.rank, r.seq) >= (w.rank, w.seq)
-                 and (r.expires is null or r.expires > $5)
+                 and (r.expires is null or r.expires > $5) and r.seq <> all($12::bigint[])
                  and exists (select 1 from job_row j where j.seq = r.seq and j.keys = w.keys)
              order by r.class, r.lane, r.rank, r.seq limit w.n
              for update skip locked) r
@@ -127,9 +128,9 @@ macro_rules! heads_max {
 
 /// The best of several classes: their heads are merged first, then locked one by one in that
 /// order until there are enough. So no more rows are locked than are taken, and what others
-/// have locked is passed over.
+/// have locked is passed over. `$but` leaves some out.
 macro_rules! best_of {
-    ($classes:literal, $name:literal) => {
+    ($classes:literal, $name:literal, $but:literal) => {
         concat!(
             "heads as materialized (
                  select h.class, h.rank, h.seq, k.to_rank, k.to_seq
@@ -141,7 +142,9 @@ macro_rules! best_of {
                      where r.class = k.class and ",
             in_range!("k"),
             "
-                         and (r.expires is null or r.expires > $2)
+                         and (r.expires is null or r.expires > $2)",
+            $but,
+            "
                      order by r.class, r.rank, r.seq limit ",
             heads_max!(),
             ") h
@@ -160,7 +163,7 @@ macro_rules! best_of {
     };
 }
 
-/// The best of one class: its rows are locked in order.
+/// The best of one class, but for those that are avoided: its rows are locked in order.
 pub(super) const TAKE_OF_CLASS: &str = take!(concat!(
     "best as materialized (
          select r.place
@@ -173,19 +176,21 @@ pub(super) const TAKE_OF_CLASS: &str = take!(concat!(
                  and ",
     in_range!("w"),
     "
-                 and (r.expires is null or r.expires > $2)
+                 and (r.expires is null or r.expires > $2) and r.seq <> all($8::bigint[])
              order by r.class, r.rank, r.seq limit $3
              for update skip locked) r
          limit $3)"
 ));
 
+/// The same of several classes.
 pub(super) const TAKE_OF_CLASSES: &str = take!(best_of!(
     "select c.id, w.rank, w.seq, w.to_rank, w.to_seq
          from unnest($1::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
              w(class, rank, seq, to_rank, to_seq)
          join class c on c.id = any(array[w.class])
          where not exists (select 1 from queue q where q.name = c.queue and q.paused)",
-    "best"
+    "best",
+    " and r.seq <> all($8::bigint[])"
 ));
 
 /// The best of a queue. Others may have locked or taken all the heads of a class: if these were not
@@ -203,7 +208,8 @@ pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
              and ($8::text is null or c.tenant = $8)
              and not exists (select 1 from queue q where q.name = c.queue
                  and (q.paused or starts_with(q.settings, '{\"labelled\":true')))",
-        "front"
+        "front",
+        ""
     ),
     ",
      cut_off as materialized (
@@ -234,7 +240,8 @@ pub(super) const PLAIN_OF_QUEUE: &str = "select c.id from class c
              and starts_with(q.settings, '{\"labelled\":true'))
      order by c.id";
 
-/// Those of the classes that have claimable jobs, after some were taken: others have them locked.
+/// Those of the classes that have claimable jobs, after some were taken: others have them locked, or
+/// the claim avoids them.
 pub(super) const LEFT_OVER: &str = concat!(
     "select distinct c.id
      from unnest($1::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])

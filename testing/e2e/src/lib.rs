@@ -32,6 +32,7 @@ pub mod process_table;
 pub mod proxy;
 pub mod scene;
 pub mod server;
+pub mod skip;
 pub mod wait;
 pub mod worker;
 

@@ -14,7 +14,10 @@ use crate::process::{self, Process};
 use crate::wait::poll;
 
 /// What a command may begin with.
-const MAY_RUN: &[&str] = &["outlast", "curl", "ls", "cat", "mkdir", "chmod", "echo"];
+const MAY_RUN: &[&str] =
+    &["outlast", "curl", "ls", "cat", "mkdir", "chmod", "echo", "python3", "node"];
+/// Programs of pages that run until the end of the page.
+const WORKERS: &[&str] = &["worker.py", "worker.mjs"];
 /// Commands that only look: they are asked again until they show what the page says.
 const LOOKS: &[&str] = &["list", "show", "stats", "doctor"];
 /// Where a page says its server is.
@@ -94,6 +97,11 @@ impl Session {
         if self.address.is_none() && matches!(first, "outlast" | "curl") {
             self.serve("dev", &[], &[])?;
         }
+        if let [program, worker] = words[..]
+            && WORKERS.contains(&worker)
+        {
+            return self.keep(program, worker, &step.shown);
+        }
         let only_looks = words.iter().take(3).any(|word| LOOKS.contains(word));
         let mut last = Err("it was not run".to_owned());
         let bound = if only_looks { LOOK_MAX } else { Duration::ZERO };
@@ -121,6 +129,19 @@ impl Session {
         let _line = service.await_line("registered", START_MAX);
         self.services.push(service);
         Ok(())
+    }
+
+    /// Starts a worker that the page has written.
+    fn keep(&mut self, program: &str, file: &str, shown: &[String]) -> Result<(), String> {
+        let mut command = Command::new(program);
+        self.surround(&mut command).arg(file).stdin(Stdio::null());
+        let service = Process::spawn(file, command, self.folder.path());
+        self.services.push(service);
+        let service = self.services.last().expect("it was just pushed");
+        let seen = poll(START_MAX, || {
+            expect::check(shown, &self.as_written(&service.log()), &mut self.ids.clone()).ok()
+        });
+        seen.ok_or_else(|| format!("does not print what is shown but\n{}", service.log()))
     }
 
     fn command(&mut self, step: &Step) -> Result<(), String> {
@@ -196,6 +217,7 @@ impl Session {
             .current_dir(self.folder.path())
             .env("PATH", std::env::join_paths(path).expect("folders without colons"))
             .env("CURL_HOME", self.folder.path())
+            .env("no_proxy", "127.0.0.1")
             .env("OUTLAST_WORKER__NAME", WORKER_NAME);
         if let Some(address) = &self.address {
             command.env("OUTLAST_SERVER", format!("http://{address}"));

@@ -7,7 +7,6 @@
 #![expect(
     clippy::expect_used,
     clippy::panic,
-    clippy::print_stderr,
     clippy::print_stdout,
     clippy::unwrap_used,
     reason = "the whole target is tests, helpers included"
@@ -38,6 +37,7 @@ mod idempotency;
 mod inherited_signals;
 mod json_shapes;
 mod keys;
+mod languages;
 mod limits;
 mod lost_answers;
 mod migrations;

@@ -15,7 +15,7 @@ use outlast_store::reply::EnqueueRefusal;
 use outlast_store::{Command, Reply, Store as _};
 
 use crate::hand::{Server, check_places, enqueue, finish, job, number, run, sql};
-use crate::snapshots::{end_connections, pages_read};
+use crate::snapshots::{end_connections, pages_read, tend_no_longer};
 
 /// Jobs that wait, as one look sees all of them.
 const WAITING: &str = "select (select count(*) from ready) + (select count(*) from waiting)";
@@ -359,6 +359,7 @@ fn bounded_queue_of_many_classes_costs_what_one_of_a_single_class_does() {
         }
         let client = sql(&database.url).await;
         client.batch_execute("vacuum analyze").await.unwrap();
+        tend_no_longer(&client, &COUNTS).await;
         let mut pages = Vec::new();
         for queue in ["one", "many"] {
             server.one(enqueue(of_type(queue, 0))).await;

@@ -33,6 +33,20 @@ pub(crate) async fn pages_read(client: &Client, tables: &[&str]) -> i64 {
     client.query_one(read, &[&tables]).await.unwrap().get(0)
 }
 
+/// Keeps PostgreSQL from tending these tables in between, and waits until it no longer does: what it
+/// reads for that would count, too.
+pub(crate) async fn tend_no_longer(client: &Client, tables: &[&str]) {
+    for table in tables {
+        let off = format!("alter table outlast.{table} set (autovacuum_enabled = false)");
+        client.batch_execute(&off).await.unwrap();
+    }
+    let tended = "select count(*) from pg_stat_activity
+         where backend_type = 'autovacuum worker' and datname = current_database()";
+    while client.query_one(tended, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// Ends the connections of all servers: what they have read is known only then. A server opens new
 /// ones at any time, and forgets nothing.
 pub(crate) async fn end_connections(client: &Client) {
@@ -107,8 +121,9 @@ fn batches_read_as_much_of_their_own_rows_however_old_a_snapshot_is() {
     run(async {
         let url = &database.url;
         let cycle = Cycle::new(url).await;
-        let snapshot = hold_snapshot(url).await;
         let client = sql(url).await;
+        tend_no_longer(&client, &OWN).await;
+        let snapshot = hold_snapshot(url).await;
         let first = cycle.pages_of_a_job(&client, &OWN).await;
         cycle.run(JOBS).await;
         let last = cycle.pages_of_a_job(&client, &OWN).await;

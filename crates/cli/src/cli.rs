@@ -167,7 +167,7 @@ impl Command {
             Self::Packs(command) => wait_for(packs::run(command, environment)),
             Self::Doctor(args) => wait_for(doctor::run(args, environment)),
             Self::Health(args) => wait_for(health::run(args, environment)),
-            Self::Completions(args) => completions::run(&args, tree()),
+            Self::Completions(args) => completions::run(&args),
             Self::Man(args) => man::run(&args, tree()),
             Self::Migrate(args) => wait_for(migrate::run(args, environment)),
             Self::Backup(args) => backup::run(&args, environment),

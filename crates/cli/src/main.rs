@@ -7,6 +7,7 @@
 mod certificate;
 mod cli;
 mod command;
+mod completion;
 mod config;
 mod inner_process;
 mod last_job;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
     if let Some(code) = inner_process::run() {
         return code;
     }
+    completion::answer();
     cli::run()
 }

@@ -1,9 +1,10 @@
 //! `outlast completions`: what a shell needs to complete our command line.
 
-use clap::Args as ClapArgs;
-use clap_complete::Shell;
+use clap::{Args as ClapArgs, ValueEnum};
+use clap_complete::env::Shells;
 use outlast_cli_core::exit::{Exit, Failure};
 
+use crate::completion;
 use crate::output::print;
 
 #[derive(Debug, ClapArgs)]
@@ -13,9 +14,38 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args, mut tree: clap::Command) -> Result<Exit, Failure> {
+/// The shells that can complete.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shell {
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+}
+
+impl Shell {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Bash => "bash",
+            Self::Elvish => "elvish",
+            Self::Fish => "fish",
+            Self::Powershell => "powershell",
+            Self::Zsh => "zsh",
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Failure::failed(format!("no completion for {}: {error}", args.shell.name()))
+    };
+    let shells = Shells::builtins();
+    let shell = shells.completer(args.shell.name()).ok_or_else(|| failed(&"unknown shell"))?;
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut tree, "outlast", &mut script);
+    shell
+        .write_registration(completion::VARIABLE, "outlast", "outlast", "outlast", &mut script)
+        .map_err(|error| failed(&error))?;
     print(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Ok)
 }

@@ -277,6 +277,17 @@ async fn the_stream_of_a_retried_execution_goes_on_in_its_next_life() {
     assert_eq!(kinds(&second.rest().await), ["job.claimed", "job.started", "job.completed"]);
 }
 
+/// A batch that logs one event.
+fn pausing(n: u64) -> Batch {
+    let pause = QueueOrder { queue: "q".into(), paused: true, by: "test".into() };
+    Batch {
+        id: BatchId { server: Uuid::nil(), n },
+        jitter_seed: 0,
+        budgets: Budgets::DEFAULT,
+        commands: vec![Command::Queue(pause)],
+    }
+}
+
 /// The log never stands still on a busy server: the stream ends all the same.
 #[tokio::test]
 async fn the_stream_of_an_execution_ends_while_others_go_on() {
@@ -287,14 +298,7 @@ async fn the_stream_of_an_execution_ends_while_others_go_on() {
     let store = Arc::clone(api.engine.store());
     let busy = tokio::spawn(async move {
         for n in 1.. {
-            let pause = QueueOrder { queue: "q".into(), paused: true, by: "test".into() };
-            let batch = Batch {
-                id: BatchId { server: Uuid::nil(), n },
-                jitter_seed: 0,
-                budgets: Budgets::DEFAULT,
-                commands: vec![Command::Queue(pause)],
-            };
-            store.apply(batch.into()).await.expect("a batch");
+            store.apply(pausing(n).into()).await.expect("a batch");
             tokio::task::yield_now().await;
         }
     });
@@ -326,14 +330,7 @@ async fn a_stream_that_passes_much_over_says_how_far_it_is() {
     let busy = tokio::spawn(async move {
         let mut under_way = Some(under_way);
         for n in 1.. {
-            let pause = QueueOrder { queue: "q".into(), paused: true, by: "test".into() };
-            let batch = Batch {
-                id: BatchId { server: Uuid::nil(), n },
-                jitter_seed: 0,
-                budgets: Budgets::DEFAULT,
-                commands: vec![Command::Queue(pause)],
-            };
-            store.apply(batch.into()).await.expect("a batch");
+            store.apply(pausing(n).into()).await.expect("a batch");
             under_way.take().map(|under_way| under_way.send(()));
             tokio::time::advance(Duration::from_millis(100)).await;
         }

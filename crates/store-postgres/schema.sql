@@ -83,6 +83,7 @@ table outlast.class
     tenant text not null
     isolated boolean not null
     keyed boolean not null default false
+    plain boolean not null default true
     class_pkey PRIMARY KEY (id)
     class_queue_job_type_route_tenant_isolated_keyed_key UNIQUE (queue, job_type, route, tenant, isolated, keyed)
 
@@ -205,11 +206,11 @@ table outlast.job_row
     created bigint not null
     scheduled_for bigint
     expires_at bigint
+    lane bigint
+    keys text
     args text not null
     meta text not null
     extra text not null
-    keys text
-    lane bigint
     job_row_id UNIQUE (id)
     job_row_pkey PRIMARY KEY (seq)
 
@@ -276,6 +277,7 @@ table outlast.queue
     name text not null
     paused boolean not null
     settings text
+    labels_required boolean not null default false
     set_by text
     set_at bigint
     queue_pkey PRIMARY KEY (name)
@@ -284,6 +286,7 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     class bigint not null
     rank bigint not null
     seq bigint not null
+    lane bigint not null default 0
     epoch bigint not null
     life integer not null
     failures integer not null
@@ -292,7 +295,6 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     since bigint not null
     strand_ms bigint
     expires bigint
-    lane bigint not null default 0
     ready_pkey PRIMARY KEY (class, rank, seq)
     CREATE INDEX ready_lane ON outlast.ready USING btree (class, lane, rank, seq) WHERE (lane <> 0)
     CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
@@ -302,8 +304,8 @@ table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000
     n bigint not null
     at bigint not null
     lane bigint
-    bounds bigint not null default ((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint
     slot bigint
+    bounds bigint not null default ((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint
     server_batch_pkey PRIMARY KEY (server)
 
 table outlast.tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)

@@ -55,8 +55,10 @@ CREATE TABLE active (
     deadline integer,
     cancelled integer not null,
     -- The version of its pack.
-    pack_digest text
-, gates text);
+    pack_digest text,
+    -- The gates that count the attempt: a JSON array.
+    gates text
+);
 
 CREATE TABLE attempt_row (
     seq integer not null,
@@ -92,6 +94,7 @@ CREATE TABLE class (
     route text not null,
     tenant text not null,
     isolated integer not null,
+    -- Whether its jobs have keys: they are in lanes then.
     keyed integer not null default 0,
     unique (queue, job_type, route, tenant, isolated, keyed)
 );
@@ -185,10 +188,14 @@ CREATE TABLE job_row (
     created integer not null,
     scheduled_for integer,
     expires_at integer,
+    -- Which of its class's lanes the job is in; it follows from its keys, a JSON object sorted by
+    -- name. Without keys, both are null.
+    lane integer,
+    keys text,
     args text not null,
     meta text not null,
     extra text not null
-, keys text, lane integer);
+);
 
 CREATE TABLE limit_rule (
     name text primary key,
@@ -229,20 +236,24 @@ CREATE TABLE meta (
 
 CREATE TABLE queue (
     name text primary key,
-    paused integer not null
-, settings text, set_by text, set_at integer) without rowid;
+    paused integer not null,
+    settings text,
+    set_by text,
+    set_at integer
+) without rowid;
 
 CREATE TABLE ready (
     class integer not null,
     rank integer not null,
     seq integer not null,
+    lane integer not null default 0,
     epoch integer not null,
     life integer not null,
     failures integer not null,
     losses integer not null,
     interruptions integer not null,
     since integer not null,
-    strand_ms integer, lane integer not null default 0,
+    strand_ms integer,
     primary key (class, rank, seq)
 ) without rowid;
 

@@ -13,41 +13,18 @@ use tokio_postgres::{Client, GenericClient};
 use crate::error::OpenError;
 
 /// One that was released never changes: a store keeps a digest of each.
-const MIGRATIONS: &[Migration] = &[
-    Migration {
-        name: "0001_first",
-        text: concat!(
-            include_str!("../migrations/0001_first/tables.sql"),
-            include_str!("../migrations/0001_first/history.sql"),
-            include_str!("../migrations/0001_first/batches.sql"),
-            include_str!("../migrations/0001_first/tally.sql"),
-            include_str!("../migrations/0001_first/views.sql"),
-            include_str!("../migrations/0001_first/enqueue.sql"),
-        ),
-    },
-    Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
-    Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
-    Migration {
-        name: "0004_keys_by_sql",
-        text: include_str!("../migrations/0004_keys_by_sql.sql"),
-    },
-    Migration {
-        name: "0005_placement_by_sql",
-        text: include_str!("../migrations/0005_placement_by_sql.sql"),
-    },
-    Migration {
-        name: "0006_queue_settings",
-        text: include_str!("../migrations/0006_queue_settings.sql"),
-    },
-    Migration { name: "0007_unique", text: include_str!("../migrations/0007_unique.sql") },
-    Migration { name: "0008_bounds", text: include_str!("../migrations/0008_bounds.sql") },
-    Migration {
-        name: "0009_queue_placement",
-        text: include_str!("../migrations/0009_queue_placement.sql"),
-    },
-    Migration { name: "0010_slots", text: include_str!("../migrations/0010_slots.sql") },
-    Migration { name: "0011_depth", text: include_str!("../migrations/0011_depth.sql") },
-];
+const MIGRATIONS: &[Migration] = &[Migration {
+    name: "0001_first",
+    text: concat!(
+        include_str!("../migrations/0001_first/tables.sql"),
+        include_str!("../migrations/0001_first/history.sql"),
+        include_str!("../migrations/0001_first/limits.sql"),
+        include_str!("../migrations/0001_first/batches.sql"),
+        include_str!("../migrations/0001_first/tally.sql"),
+        include_str!("../migrations/0001_first/views.sql"),
+        include_str!("../migrations/0001_first/enqueue.sql"),
+    ),
+}];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

@@ -10,9 +10,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_core::time::Timestamp;
-use outlast_store::StoreError;
 use outlast_store::transfer::row::Row;
 use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
+use outlast_store::{StoreError, codec};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};
@@ -21,7 +21,7 @@ use crate::connect::{Address, Options};
 use crate::error::OpenError;
 use crate::failure::Failure;
 use crate::migrate::{SCHEMA_VERSION, look};
-use crate::row::get;
+use crate::row::{class_of, get};
 
 /// Longest that one statement of a move may take.
 const STATEMENT_LIMIT_MS: u32 = 120_000;
@@ -222,6 +222,7 @@ impl Target for PostgresTarget {
     async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
         let session = &self.session;
         within(session.client.batch_execute(sql::SETTLE)).await?;
+        mark_labelled(&session.client).await?;
         // This store's clock is PostgreSQL's. It cannot be set from here.
         if session.time < time {
             let behind_ms = time.0.saturating_sub(session.time.0);
@@ -237,6 +238,31 @@ impl Target for PostgresTarget {
     async fn keep(&mut self, at: &Progress) -> Result<(), StoreError> {
         within(keep(&self.session.client, at)).await
     }
+}
+
+/// Marks the classes and queues that plain clients may not take from: an export does not say so.
+async fn mark_labelled(client: &Client) -> Result<(), StoreError> {
+    let columns = "select id, queue, job_type, route, tenant, isolated, keyed from class";
+    let mut classes = Vec::new();
+    for row in &within(client.query(columns, &[])).await? {
+        let (id, key) = class_of(row)?;
+        if !key.is_for_plain_clients() {
+            classes.push(id.0);
+        }
+    }
+    let update = "update class set plain = false where id = any($1)";
+    within(client.execute(update, &[&classes])).await?;
+    let mut queues = Vec::new();
+    let columns = "select name, settings from queue where settings is not null";
+    for row in &within(client.query(columns, &[])).await? {
+        let settings: String = get(row, 1)?;
+        if !codec::settings_of(&settings)?.placement.takes_unlabelled() {
+            queues.push(get::<String>(row, 0)?);
+        }
+    }
+    let update = "update queue set labels_required = true where name = any($1)";
+    within(client.execute(update, &[&queues])).await?;
+    Ok(())
 }
 
 async fn keep(client: &Client, at: &Progress) -> Result<(), tokio_postgres::Error> {

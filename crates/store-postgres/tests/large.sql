@@ -2,11 +2,11 @@
 -- each 200 that have ended, all older than these, and WORKERS with one attempt each. One in
 -- 100 ended jobs is of the queue `mail`, one in 20,000 of `rare`; one in 1,000 was discarded,
 -- one cancelled. Five times as many workers went.
-insert into class (id, queue, job_type, route, tenant, isolated) values
-    (1, 'default', 'noop', '', '', false), (2, 'default', 'echo', '', '', false),
-    (3, 'mail', 'send', '', 'acme', false), (4, 'rare', 'once', '', '', false);
-insert into class (id, queue, job_type, route, tenant, isolated)
-    select 100 + g, 'many', 'type-' || g, '', '', false from generate_series(1, 5000) g;
+insert into class (id, queue, job_type, route, tenant, isolated, plain) values
+    (1, 'default', 'noop', '', '', false, true), (2, 'default', 'echo', '', '', false, true),
+    (3, 'mail', 'send', '', 'acme', false, true), (4, 'rare', 'once', '', '', false, true);
+insert into class (id, queue, job_type, route, tenant, isolated, plain)
+    select 100 + g, 'many', 'type-' || g, '', '', false, true from generate_series(1, 5000) g;
 create temp table place (g bigint primary key, what text not null);
 insert into place
     select g, case when g <= FINISHED / 200 then 'ready'

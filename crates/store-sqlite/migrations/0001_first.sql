@@ -1,11 +1,11 @@
--- The first layout. See docs/adr/002-table-layout.md.
+-- See docs/adr/002-table-layout.md.
 
 create table meta (
     key text primary key,
     value text not null
 ) without rowid;
 
--- What routes a job. Numbers rise from 1 and are not used again.
+-- Jobs that are claimed together: what routes a job. Numbers rise from 1 and are not used again.
 create table class (
     id integer primary key,
     queue text not null,
@@ -13,12 +13,18 @@ create table class (
     route text not null,
     tenant text not null,
     isolated integer not null,
-    unique (queue, job_type, route, tenant, isolated)
+    -- Whether its jobs have keys: they are in lanes then.
+    keyed integer not null default 0,
+    unique (queue, job_type, route, tenant, isolated, keyed)
 );
 
+-- Settings are JSON, null where nothing was ever set. A name that is missing in it has no effect.
 create table queue (
     name text primary key,
-    paused integer not null
+    paused integer not null,
+    settings text,
+    set_by text,
+    set_at integer
 ) without rowid;
 
 -- The immutable part of a job: one insert, never updated. The payload comes last, so that moves
@@ -36,16 +42,22 @@ create table job_row (
     created integer not null,
     scheduled_for integer,
     expires_at integer,
+    -- Which of its class's lanes the job is in; it follows from its keys, a JSON object sorted by
+    -- name. Without keys, both are null.
+    lane integer,
+    keys text,
     args text not null,
     meta text not null,
     extra text not null
 );
 
--- Claimable jobs, in the order of claiming: rank is -2 × priority, less 1 at the front.
+-- Claimable jobs, in the order of claiming: rank is -2 × priority, less 1 at the front. Jobs without
+-- keys are in lane 0, which the index of lanes leaves out.
 create table ready (
     class integer not null,
     rank integer not null,
     seq integer not null,
+    lane integer not null default 0,
     epoch integer not null,
     life integer not null,
     failures integer not null,
@@ -56,6 +68,7 @@ create table ready (
     primary key (class, rank, seq)
 ) without rowid;
 
+create index ready_lane on ready (class, lane, rank, seq) where lane <> 0;
 -- A class has few different limits; one index step for each finds the next job to time out.
 create index ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
@@ -100,7 +113,9 @@ create table active (
     deadline integer,
     cancelled integer not null,
     -- The version of its pack.
-    pack_digest text
+    pack_digest text,
+    -- The gates that count the attempt: a JSON array.
+    gates text
 );
 
 create index active_worker on active (worker) where worker is not null;
@@ -300,6 +315,49 @@ from (
 )
 group by class;
 
+-- Limits, and what they count. See docs/adr/016-limits.md.
+
+create table limit_rule (
+    name text primary key,
+    -- queue, type or key, and which one.
+    scope text not null,
+    of text not null,
+    concurrency integer,
+    rate_starts integer,
+    rate_period_ms integer,
+    -- Set by the configuration of a server.
+    configured integer not null,
+    set_by text not null,
+    set_at integer not null
+) without rowid;
+
+-- What a limit counts: one row, or one for each value of its key. The number is derived from the
+-- limit and the value; active.gates names it.
+create table gate (
+    id integer primary key,
+    limit_name text not null,
+    value text,
+    in_flight integer not null,
+    -- Until when the starts so far use up the rate, in microseconds since the Unix epoch.
+    used_until integer not null
+);
+create index gate_limit on gate (limit_name, in_flight);
+
+-- The same numbers, counted from the running attempts: what tests compare with.
+create view gate_counted as
+select g.value as id, count(*) as in_flight
+from active a, json_each(a.gates) g
+where a.gates is not null
+group by g.value;
+
+-- The job that took each unique key last. Keys change when jobs are stored, and go with their jobs.
+-- See docs/adr/018-unique-jobs.md.
+create table unique_key (
+    fp blob primary key,
+    seq integer not null
+) without rowid;
+create index unique_key_seq on unique_key (seq);
+
 -- Idempotency keys of producers.
 create table idempotency (
     key blob primary key,
@@ -354,7 +412,8 @@ select
     f.result as result,
     f.error as error,
     strftime('%Y-%m-%dT%H:%M:%fZ', j.created / 1000.0, 'unixepoch') as created,
-    strftime('%Y-%m-%dT%H:%M:%fZ', f.at / 1000.0, 'unixepoch') as ended
+    strftime('%Y-%m-%dT%H:%M:%fZ', f.at / 1000.0, 'unixepoch') as ended,
+    j.keys as keys
 from job_row j
 join class c on c.id = j.class
 left join finished f on f.seq = j.seq

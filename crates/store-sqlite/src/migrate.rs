@@ -11,20 +11,8 @@ use crate::guard::{APPLICATION_ID, refuse_foreign};
 use crate::look::open_to_look;
 
 /// One that was released never changes: a store keeps a digest of each.
-const MIGRATIONS: &[Migration] = &[
-    Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
-    Migration { name: "0002_keys", text: include_str!("../migrations/0002_keys.sql") },
-    Migration { name: "0003_limits", text: include_str!("../migrations/0003_limits.sql") },
-    Migration {
-        name: "0004_queue_settings",
-        text: include_str!("../migrations/0004_queue_settings.sql"),
-    },
-    Migration { name: "0005_unique", text: include_str!("../migrations/0005_unique.sql") },
-    Migration {
-        name: "0006_queue_placement",
-        text: include_str!("../migrations/0006_queue_placement.sql"),
-    },
-];
+const MIGRATIONS: &[Migration] =
+    &[Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") }];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

@@ -132,9 +132,6 @@ pub fn gates_text(gates: &[GateId]) -> Option<String> {
 
 #[derive(Serialize, Deserialize)]
 struct SettingsText {
-    /// Whether a worker without labels may run none of the jobs. Statements look for it: it is first.
-    #[serde(default, skip_serializing_if = "is_false")]
-    labelled: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fair_by: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -153,7 +150,6 @@ pub fn settings_text(settings: &QueueSettings) -> String {
     let fair = settings.fair.as_ref();
     let Placement { requires, prefers } = &settings.placement;
     let text = SettingsText {
-        labelled: !settings.placement.takes_unlabelled(),
         fair_by: fair.map(|fair| fair.key.clone()),
         weights: fair.map(|fair| fair.weights.clone()).unwrap_or_default(),
         max_depth: settings.max_depth,
@@ -169,8 +165,7 @@ pub fn settings_text(settings: &QueueSettings) -> String {
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`settings_text`] wrote.
 pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
     const WHAT: &str = "settings of a queue";
-    let SettingsText { labelled: _, fair_by, weights, max_depth, requires, prefers } =
-        parse(text, WHAT)?;
+    let SettingsText { fair_by, weights, max_depth, requires, prefers } = parse(text, WHAT)?;
     let placement =
         Placement { requires: selector(&requires, WHAT)?, prefers: selector(&prefers, WHAT)? };
     Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }), max_depth, placement })
@@ -178,9 +173,6 @@ pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
 
 #[derive(Default, Serialize, Deserialize)]
 struct RouteText {
-    /// Of a plain job: whether a worker without labels will do. Statements look for it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    any: bool,
     /// Empty for a plain job.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     runtime: String,
@@ -206,7 +198,7 @@ pub fn route_text(class: &ClassKey) -> String {
     let placement = &class.placement;
     let text = match &class.route {
         Route::Plain if placement.is_empty() => return String::new(),
-        Route::Plain => RouteText { any: placement.takes_unlabelled(), ..RouteText::default() },
+        Route::Plain => RouteText::default(),
         Route::Action { runtime, labels, proof } => {
             let (runtime, labels) = (runtime.clone(), labels.clone());
             RouteText { runtime, labels, proof: *proof, ..RouteText::default() }
@@ -224,7 +216,7 @@ pub fn route_of(text: &str) -> Result<(Route, Placement), StoreError> {
     if text.is_empty() {
         return Ok((Route::Plain, Placement::default()));
     }
-    let RouteText { any: _, runtime, labels, proof, requires, prefers } = parse(text, "route")?;
+    let RouteText { runtime, labels, proof, requires, prefers } = parse(text, "route")?;
     let placement = Placement {
         requires: selector(&requires, "route")?,
         prefers: selector(&prefers, "route")?,

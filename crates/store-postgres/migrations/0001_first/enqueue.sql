@@ -201,6 +201,66 @@ begin
     return null;
 end $$;
 
+-- Returns what is wrong with the keys of a job, or null.
+create function outlast.keys_problem(keys jsonb) returns text
+language plpgsql immutable parallel safe as $$
+declare
+    expected constant text :=
+        'field `keys` must be an object of texts such as `{"tenant": "42"}`';
+    many integer;
+    name text;
+    given text;
+begin
+    if keys is null then
+        return null;
+    elsif jsonb_typeof(keys) <> 'object' then
+        return expected;
+    elsif exists (
+        select 1 from jsonb_each(keys) e
+        where jsonb_typeof(e.value) not in ('string', 'number', 'boolean'))
+    then
+        return expected;
+    end if;
+    many := (select count(*) from jsonb_object_keys(keys));
+    if many > 4 then
+        return format('field `keys` holds %s keys; at most 4 are taken', many);
+    end if;
+    for name, given in select key, value from jsonb_each_text(keys) order by key collate "C" loop
+        if name !~ '^[a-z0-9_.-]{1,64}$' then
+            return format('field `keys` names a key `%s`; a name has 1 to 64 characters '
+                || 'out of a-z, 0-9, `_`, `.` and `-`', name);
+        elsif octet_length(given) > 256 then
+            return format('field `keys` has a value for `%s` of %s bytes; at most 256 are taken',
+                name, octet_length(given));
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Returns what is wrong with a selector of labels, or null.
+create function outlast.selector_problem(field text, given jsonb) returns text
+language plpgsql immutable parallel safe as $$
+declare
+    word constant text := '[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?';
+    label constant text := format('(?:[A-Za-z0-9.-]{1,253}/)?%s', word);
+    value constant text := format('(?:%s)?', word);
+    requirement constant text := format(
+        '(?:!\s*%1$s|%1$s\s*(?:==|=|!=)\s*%2$s|%1$s\s+(?:in|notin)\s*[(]\s*%2$s(?:\s*,\s*%2$s)*\s*[)]|%1$s)',
+        label, value);
+    example constant text := '`gpu=true, zone in (a, b), !spot`';
+begin
+    if given is null then
+        return null;
+    elsif jsonb_typeof(given) <> 'string' then
+        return format('field `%s` must be a text such as %s', field, example);
+    elsif octet_length(given #>> '{}') > 1024 then
+        return format('field `%s` is no selector: it has more than 1024 bytes', field);
+    elsif given #>> '{}' !~ format('^\s*(?:%1$s(?:\s*,\s*%1$s)*)?\s*$', requirement) then
+        return format('field `%s` is no selector; one looks like %s', field, example);
+    end if;
+    return null;
+end $$;
+
 -- Returns what is wrong with a job by the rules of POST /ojs/v1/jobs, or null.
 create function outlast.problem(job jsonb) returns text
 language plpgsql stable parallel safe as $$
@@ -247,6 +307,9 @@ begin
     if outlast.wish(job, 'rate_limit') is not null then
         return 'field `rate_limit` is not supported by this server';
     end if;
+    if outlast.wish(job, 'unique') is not null then
+        return 'field `unique` is not supported for jobs that are stored by SQL';
+    end if;
     given := outlast.wish(job, 'queue');
     if jsonb_typeof(given) <> 'string' then
         return 'field `queue` must be a text';
@@ -267,7 +330,9 @@ begin
         return 'field `pending` must be true or false';
     end if;
     given := outlast.wish(job, 'retry');
-    return coalesce(outlast.time_problem(job),
+    return coalesce(outlast.time_problem(job), outlast.keys_problem(outlast.wish(job, 'keys')),
+        outlast.selector_problem('requires', outlast.wish(job, 'requires')),
+        outlast.selector_problem('prefers', outlast.wish(job, 'prefers')),
         case when outlast.wish(job, 'pending') = 'true' and coalesce(
             outlast.wish(job, 'scheduled_at'), outlast.wish(job, 'delay_until'),
             outlast.wish(job, 'delay_ms'), outlast.wish(job, 'delay')) is not null
@@ -330,11 +395,15 @@ create function outlast.enqueue(
     tags text[] default null,
     id uuid default null,
     tenant text default null,
-    wake boolean default true
+    wake boolean default true,
+    keys jsonb default null,
+    requires text default null,
+    prefers text default null
 ) returns uuid
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
     new_id constant uuid := coalesce(enqueue.id, outlast.new_id());
+    -- A key that is null is refused, and not left out: its job would escape its limits.
     options constant jsonb := jsonb_strip_nulls(jsonb_build_object(
         'queue', queue,
         'priority', priority,
@@ -344,12 +413,15 @@ declare
         'visibility_timeout_ms', (extract(epoch from visibility_timeout) * 1000)::bigint,
         'retry', retry,
         'overlap', overlap,
-        'tags', tags
-    ));
+        'tags', tags,
+        'requires', requires,
+        'prefers', prefers
+    )) || case when keys is null then '{}'::jsonb else jsonb_build_object('keys', keys) end;
     job constant jsonb := jsonb_strip_nulls(jsonb_build_object(
             'type', enqueue.type,
-            'id', new_id,
-            'options', nullif(options, '{}')))
+            'id', new_id))
+        || case when options = '{}' then '{}'::jsonb
+            else jsonb_build_object('options', options) end
         || jsonb_build_object('args', args)
         || case when meta is null then '{}'::jsonb else jsonb_build_object('meta', meta) end;
     wrong constant text := coalesce(outlast.problem(job), outlast.tenant_problem(tenant));

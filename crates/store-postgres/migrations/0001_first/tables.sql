@@ -4,6 +4,7 @@
 
 create sequence job_seq as bigint;
 
+-- Jobs that are claimed together: what routes a job.
 create table class (
     id bigint primary key,
     queue text not null,
@@ -11,12 +12,23 @@ create table class (
     route text not null,
     tenant text not null,
     isolated boolean not null,
-    unique (queue, job_type, route, tenant, isolated)
+    -- Whether its jobs have keys: they are in lanes then.
+    keyed boolean not null default false,
+    -- Whether plain clients may take its jobs: they run no actions and have no labels.
+    plain boolean not null default true,
+    unique (queue, job_type, route, tenant, isolated, keyed)
 );
 
+-- Settings are JSON, null where nothing was ever set. A name that is missing in it has no effect. A
+-- change of them raises limit_version, as that of a limit does.
 create table queue (
     name text primary key,
-    paused boolean not null
+    paused boolean not null,
+    settings text,
+    -- Whether its jobs require labels, so that plain clients may not take them.
+    labels_required boolean not null default false,
+    set_by text,
+    set_at bigint
 );
 
 -- The immutable part of a job: one insert, never updated.
@@ -33,16 +45,23 @@ create table job_row (
     created bigint not null,
     scheduled_for bigint,
     expires_at bigint,
+    -- Which of its class's lanes the job is in; it follows from its keys, a JSON object sorted by
+    -- name. Without keys, both are null.
+    lane bigint,
+    keys text,
     args text not null,
     meta text not null,
     extra text not null,
     constraint job_row_id unique (id)
 );
 
+-- Claimable jobs, in the order of claiming: rank is -2 × priority, less 1 at the front. Jobs without
+-- keys are in lane 0, which the index of lanes leaves out.
 create table ready (
     class bigint not null,
     rank bigint not null,
     seq bigint not null,
+    lane bigint not null default 0,
     epoch bigint not null,
     life integer not null,
     failures integer not null,
@@ -56,8 +75,11 @@ create table ready (
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.2
 );
+create index ready_lane on ready (class, lane, rank, seq) where lane <> 0;
+-- A class has few different limits; one index step for each finds the next job to time out.
 create index ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
+-- Scheduled, retryable and pending jobs.
 create table waiting (
     seq bigint primary key,
     state text not null,
@@ -75,6 +97,7 @@ create table waiting (
 );
 create index waiting_due on waiting (due, seq) where due is not null;
 
+-- Running attempts. Deleting a row by (seq, epoch) is the compare-and-set.
 create table active (
     seq bigint primary key,
     epoch bigint not null,
@@ -91,7 +114,10 @@ create table active (
     visibility_ms bigint,
     deadline bigint,
     cancelled boolean not null,
-    pack_digest text
+    -- The version of its pack.
+    pack_digest text,
+    -- The gates that count the attempt.
+    gates bigint[]
 ) with (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
@@ -102,6 +128,7 @@ create index active_plain on active (plain, seq) where plain is not null;
 create index active_visible on active (visible_until, seq) where visible_until is not null;
 create index active_deadline on active (deadline, seq) where deadline is not null;
 
+-- Ended jobs. The primary key guarantees one terminal state per life.
 create table finished (
     seq bigint primary key,
     state text not null,
@@ -122,6 +149,7 @@ create index finished_at on finished (at, seq);
 -- Finds the few jobs that did not complete.
 create index finished_failed on finished (seq) where state <> 'completed';
 
+-- Jobs that must not start after a time. The sweep deletes rows of jobs that have ended.
 create table expiry (
     at bigint not null,
     seq bigint not null,
@@ -150,6 +178,7 @@ create table log_size (
     primary key (seq, epoch)
 );
 
+-- Idempotency keys of producers.
 create table idempotency (
     key bytea primary key,
     request bytea not null,
@@ -157,11 +186,20 @@ create table idempotency (
 );
 create index idempotency_expires on idempotency (expires);
 
+-- The jobs of each key.
 create table idempotency_job (
     seq bigint primary key,
     key bytea not null
 );
 create index idempotency_job_key on idempotency_job (key, seq);
+
+-- The job that took each unique key last. Keys change when jobs are stored, and go with their jobs.
+-- See docs/adr/018-unique-jobs.md.
+create table unique_key (
+    fp bytea primary key,
+    seq bigint not null
+);
+create index unique_key_seq on unique_key (seq);
 
 create table public.worker (
     id uuid primary key,

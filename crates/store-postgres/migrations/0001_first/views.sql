@@ -20,7 +20,8 @@ select
     f.result as result,
     f.error as error,
     to_timestamp(j.created / 1000.0) as created,
-    to_timestamp(f.at / 1000.0) as ended
+    to_timestamp(f.at / 1000.0) as ended,
+    j.keys as keys
 from job_row j
 join class c on c.id = j.class
 left join finished f on f.seq = j.seq

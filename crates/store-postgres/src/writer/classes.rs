@@ -135,20 +135,22 @@ impl Tx<'_> {
         let words = || {
             let tenant = key.tenant.clone().unwrap_or_default();
             let route = codec::route_text(key);
-            values![key.queue.clone(), key.job_type.clone(), route, tenant, key.isolated, key.keyed,]
+            values![key.queue.clone(), key.job_type.clone(), route, tenant, key.isolated, key.keyed]
         };
         let find = "select id from class where queue = $1 and job_type = $2 and route = $3
                     and tenant = $4 and isolated = $5 and keyed = $6";
         let mut made = false;
         let mut found = self.query(find, words()).await?;
         if found.is_empty() {
+            let mut all = words();
+            all.extend(values![key.is_for_plain_clients()]);
             // Another server may be making it: then this waits for it, and finds it.
             found = self
                 .query(
-                    "insert into class (id, queue, job_type, route, tenant, isolated, keyed)
-                     select coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6 from class
+                    "insert into class (id, queue, job_type, route, tenant, isolated, keyed, plain)
+                     select coalesce(max(id), 0) + 1, $1, $2, $3, $4, $5, $6, $7 from class
                      on conflict do nothing returning id",
-                    words(),
+                    all,
                 )
                 .await?;
             made = !found.is_empty();

@@ -337,13 +337,14 @@ impl Tx<'_> {
 
     pub(super) fn put_settings(&mut self, record: &QueueRecord) {
         self.write(
-            "insert into queue (name, paused, settings, set_by, set_at)
-             values ($1, false, $2, $3, $4)
+            "insert into queue (name, paused, settings, labels_required, set_by, set_at)
+             values ($1, false, $2, $3, $4, $5)
              on conflict (name) do update set settings = excluded.settings,
-                 set_by = excluded.set_by, set_at = excluded.set_at",
+                 labels_required = excluded.labels_required, set_by = excluded.set_by, set_at = excluded.set_at",
             values![
                 text(&record.queue),
                 text(&codec::settings_text(&record.settings)),
+                !record.settings.placement.takes_unlabelled(),
                 text(&record.set_by),
                 record.set_at.0,
             ],

@@ -285,8 +285,8 @@ fn arrival_that_meets_an_open_transaction_keeps_no_other_waiting() {
              update mine set id = '01900000-0000-7000-8000-0000000000aa', seq = nextval('job_seq');
              begin;
              insert into job_row select * from mine;
-             insert into class (id, queue, job_type, route, tenant, isolated)
-                 select 1000, queue, 'new', route, tenant, isolated from class;
+             insert into class (id, queue, job_type, route, tenant, isolated, plain)
+                 select 1000, queue, 'new', route, tenant, isolated, plain from class;
              select 1 from arrival_watch for update";
         open.batch_execute(hold).await.unwrap();
         let held = "'work', id => '01900000-0000-7000-8000-0000000000aa'";

@@ -88,8 +88,8 @@ async fn settled(client: &Client) -> i64 {
 
 /// Jobs that wait, in many classes of few queues.
 const READY: &str = "
-    insert into class (id, queue, job_type, route, tenant, isolated)
-        select g, 'queue-' || g % 20, 'type-' || g, '', '', false from generate_series(1, CLASSES) g;
+    insert into class (id, queue, job_type, route, tenant, isolated, plain)
+        select g, 'queue-' || g % 20, 'type-' || g, '', '', false, true from generate_series(1, CLASSES) g;
     insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
         select g, ('0190' || lpad(to_hex(g), 28, '0'))::uuid, 1 + g % CLASSES, 0, 1, 1, '[]', '', ''
         from generate_series(1, JOBS) g;

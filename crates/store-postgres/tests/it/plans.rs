@@ -41,8 +41,8 @@ alter table job_row set unlogged;
 alter table ready set unlogged;
 alter table finished set unlogged;
 alter table attempt_row_default set unlogged;
-insert into class (id, queue, job_type, route, tenant, isolated)
-    select g, 'default', 'million-' || g, '', '', false from generate_series(100, 119) g;
+insert into class (id, queue, job_type, route, tenant, isolated, plain)
+    select g, 'default', 'million-' || g, '', '', false, true from generate_series(100, 119) g;
 insert into job_row (seq, id, class, priority, origin, created, args, meta, extra)
     select g, ('0190' || lpad(to_hex(g), 28, '0'))::uuid, 100 + g % 20, 0, 1, 1, '[]', '', ''
     from generate_series(10000001, 11000000) g;

@@ -7,7 +7,6 @@ use outlast_store::command::ReportedOutcome;
 use outlast_store::migration::Mismatch;
 use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
 use tokio_postgres::Client;
-use uuid::Uuid;
 
 use crate::hand::{Server, check_places, finish, number, run, sql};
 
@@ -182,34 +181,6 @@ fn database_of_the_first_schema_opens_and_its_jobs_are_there() {
         let server = Server::open(&database.url).await;
         outlast_store::conformance::fixture::check(&server.store).await;
         check_places(&sql(&database.url).await).await;
-    });
-}
-
-/// The function that takes keys replaces the one that did not.
-#[test]
-fn roles_that_were_allowed_to_enqueue_still_are_after_a_migration_and_nobody_else_is() {
-    let database = Database::new().unwrap();
-    run(async {
-        let client = sql(&database.url).await;
-        client.batch_execute(include_str!("../fixtures/first.sql")).await.unwrap();
-        let [shop, reader] =
-            ["shop", "reader"].map(|name| format!("{name}_{}", Uuid::now_v7().simple()));
-        let grant = format!(
-            "create role {shop}; create role {reader};
-             revoke execute on function outlast.enqueue from public;
-             grant execute on function outlast.enqueue to {shop} with grant option"
-        );
-        client.batch_execute(&grant).await.unwrap();
-        Server::open(&database.url).await;
-        let may = async |role: &str, right: &str| -> bool {
-            let ask = "select has_function_privilege($1, oid, $2) from pg_proc
-                where pronamespace = 'outlast'::regnamespace and proname = 'enqueue'";
-            client.query_one(ask, &[&role, &right]).await.unwrap().get(0)
-        };
-        assert!(may(&shop, "execute with grant option").await);
-        assert!(!may(&reader, "execute").await);
-        let clean = format!("drop owned by {shop}; drop role {shop}; drop role {reader}");
-        client.batch_execute(&clean).await.unwrap();
     });
 }
 

@@ -49,6 +49,8 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
 const COLUMNS_LEFT_OUT: &[(&str, &str)] = &[
     ("ready.expires", "a copy of job_row.expires_at, which saves claims a join"),
     ("ready.lane", "a copy of job_row.lane"),
+    ("class.plain", "follows from the route and the placement"),
+    ("queue.labels_required", "follows from the settings"),
     ("active.gates", "limits begin again with an import"),
     ("log_size.chunks", "follows from log"),
     ("log_size.stored", "follows from log"),

@@ -13,16 +13,20 @@ use outlast_core::job::State;
 use outlast_core::keys::Keys;
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::unique::{OnConflict, States, Unique};
 use uuid::Uuid;
 
 use crate::command::{
     AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, LogChunk,
-    Progress, QueueOrder, Registration, ReportedOutcome, Reporter, Start, Stream, WorkerRole,
+    Progress, QueueOrder, Registration, ReportedOutcome, Reporter, SetLimit, Start, Stream,
+    WorkerRole,
 };
+use crate::conformance::limit::{keys, per_tenant};
 use crate::conformance::world::{failed, finish, order, rules};
 use crate::event::EventQuery;
 use crate::idempotency::{EnqueueOnce, EnqueuedOnce};
-use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
+use crate::job::{ClassId, ClassKey, EnqueueRefusal, First, NewJob, Origin, Payload, Route};
+use crate::limit::GateQuery;
 use crate::query::{LogQuery, Page};
 use crate::reply::{Claimed, Reply};
 use crate::store::Store;
@@ -36,12 +40,13 @@ const DISCARDED: u8 = 6;
 const CANCELLED: u8 = 7;
 const RETRYABLE: u8 = 8;
 const KEYED: u8 = 9;
+const LIMITED: u8 = 10;
 
 /// The pack that the attempts ran.
 const PACK: &str = "pack digest";
 
 /// Every job, with the state that it was left in.
-const JOBS: [(u8, State); 9] = [
+const JOBS: [(u8, State); 10] = [
     (AVAILABLE, State::Available),
     (SCHEDULED, State::Scheduled),
     (PENDING, State::Pending),
@@ -51,6 +56,7 @@ const JOBS: [(u8, State); 9] = [
     (CANCELLED, State::Cancelled),
     (RETRYABLE, State::Retryable),
     (KEYED, State::Available),
+    (LIMITED, State::Available),
 ];
 
 const fn id(n: u8) -> JobId {
@@ -74,10 +80,10 @@ fn job(n: u8) -> NewJob {
             route: Route::Plain,
             tenant: (n == AVAILABLE).then(|| "acme".to_owned()),
             isolated: false,
-            keyed: false,
+            keyed: n == LIMITED,
             placement: Default::default(),
         },
-        keys: Keys::default(),
+        keys: if n == LIMITED { keys(&[("tenant", "acme")]) } else { Keys::default() },
         priority: 5,
         payload: Payload {
             args: format!("[{n}]"),
@@ -96,7 +102,12 @@ fn job(n: u8) -> NewJob {
         scheduled_timeout: ScheduledTimeout::After(Span::from_secs(300)),
         origin: Origin::Ojs,
         by: "producer".into(),
-        unique: None,
+        unique: (n == LIMITED).then_some(Unique {
+            fingerprint: [9; 32],
+            states: States::LIVE,
+            period: None,
+            on_conflict: OnConflict::Reject,
+        }),
     }
 }
 
@@ -209,6 +220,9 @@ pub async fn make(store: &dyn Store) {
         }
     }
     server.keyed().await;
+    server.enqueue(LIMITED).await;
+    let order = SetLimit { limit: per_tenant(1), configured: false, by: "operator".into() };
+    server.one(Command::SetLimit(Box::new(order))).await;
     let pause = QueueOrder { queue: "mail".into(), paused: true, by: "operator".into() };
     server.one(Command::Queue(pause)).await;
 }
@@ -248,11 +262,22 @@ pub async fn check(store: &dyn Store) {
         server.keyed().await,
         Reply::EnqueuedOnce(Ok(EnqueuedOnce::Before(vec![id(KEYED)])))
     );
+    let again = NewJob { id: id(LIMITED + 1), ..job(LIMITED) };
+    let refused = server.one(Command::Enqueue(Box::new(again))).await;
+    assert!(
+        matches!(refused, Reply::Enqueued(Err(EnqueueRefusal::NotUnique { holder, .. })) if holder == id(LIMITED)),
+        "{refused:?}"
+    );
     server.finish(ACTIVE, 1, Epoch(1), ReportedOutcome::Completed).await;
     server.worker(worker(2)).await;
-    let class = store.job(id(AVAILABLE)).await.expect("the store reads").expect("it is there");
-    let claimed = server.claim(worker(2), class.job.class).await;
-    server.finish(AVAILABLE, 2, claimed.epoch, ReportedOutcome::Completed).await;
-    let ended = store.job(id(AVAILABLE)).await.expect("the store reads").expect("it is there");
-    assert_eq!(ended.state, State::Completed);
+    for n in [AVAILABLE, LIMITED] {
+        let class = store.job(id(n)).await.expect("the store reads").expect("it is there");
+        let claimed = server.claim(worker(2), class.job.class).await;
+        let query = GateQuery { name: per_tenant(1).name, limit: 10 };
+        let held = store.gates(query).await.expect("the store reads");
+        assert_eq!(held.len(), usize::from(n == LIMITED), "job {n}");
+        server.finish(n, 2, claimed.epoch, ReportedOutcome::Completed).await;
+        let ended = store.job(id(n)).await.expect("the store reads").expect("it is there");
+        assert_eq!(ended.state, State::Completed);
+    }
 }

@@ -204,10 +204,10 @@ pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
          from class c
          left join unnest($9::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
              w(class, rank, seq, to_rank, to_seq) on w.class = c.id
-         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
+         where c.queue = $1 and c.plain
              and ($8::text is null or c.tenant = $8)
              and not exists (select 1 from queue q where q.name = c.queue
-                 and (q.paused or starts_with(q.settings, '{\"labelled\":true')))",
+                 and (q.paused or q.labels_required))",
         "front",
         ""
     ),
@@ -234,10 +234,10 @@ pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
 
 /// The classes that a fetch from a queue takes from.
 pub(super) const PLAIN_OF_QUEUE: &str = "select c.id from class c
-         where c.queue = $1 and (c.route = '' or starts_with(c.route, '{\"any\":true'))
+         where c.queue = $1 and c.plain
          and ($2::text is null or c.tenant = $2)
          and not exists (select 1 from queue q where q.name = c.queue
-             and starts_with(q.settings, '{\"labelled\":true'))
+             and q.labels_required)
      order by c.id";
 
 /// Those of the classes that have claimable jobs, after some were taken: others have them locked, or

@@ -1,2 +1,0 @@
--- Settings of a queue can say what its jobs require of their workers. Tables stay as they are: this
--- keeps builds from the store that would hand such jobs to any worker.

@@ -98,8 +98,9 @@ use classes::Classes;
 use commit::Done;
 use depth::{Bounds, KnownBounds};
 use fitting::ClaimLength;
+use lanes::Claiming;
 use limit::LimitCache;
-use outcome::{Unresolved, the_only};
+use outcome::{Miss, Unresolved, the_only};
 use patience::Patience;
 pub(crate) use patience::STATEMENT_LIMIT;
 use prefetch::Take;
@@ -153,26 +154,6 @@ struct Cache {
     attempt_cache: AttemptCache,
     slots: Slots,
     claim_length: ClaimLength,
-}
-
-/// How a try of a batch ended otherwise than well.
-enum Miss {
-    /// It did not take effect.
-    Failed(Failure),
-    /// The commit was sent and its result is unknown. If it took effect, this is what it did.
-    Unconfirmed(Box<Done>, String),
-}
-
-impl From<Failure> for Miss {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<StoreError> for Miss {
-    fn from(error: StoreError) -> Self {
-        Self::Failed(error.into())
-    }
 }
 
 impl Writer {
@@ -441,6 +422,7 @@ impl Writer {
             cache: &mut self.cache,
             bounds: Bounds::of(self.known_bounds.take()),
             gates: Gates::default(),
+            claiming: Claiming::default(),
             clock: StoreClock { own: self.clock.as_deref(), time: &self.time },
             batch: BatchState::begin(batch, self.time.latest(), self.cursors),
             server: batch.id.server,
@@ -489,6 +471,8 @@ struct Tx<'a> {
     bounds: Bounds,
     /// The gates that the batch has locked.
     gates: Gates,
+    /// The claim by limits that is under way.
+    claiming: Claiming,
     clock: StoreClock<'a>,
     batch: BatchState,
     /// The server whose batch it is.

@@ -4,7 +4,7 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`]: SQL of the commands
-//! - [`limit`]: claims of jobs that limits hold back; [`front`]: their first look
+//! - [`limit`]: claims of jobs that limits hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
 //! - [`classes`]: what is known of classes and queues without asking the database
@@ -17,7 +17,6 @@ mod depth;
 mod enqueue;
 pub(crate) mod event_log;
 mod extend;
-mod front;
 mod idempotency;
 mod limit;
 mod load;

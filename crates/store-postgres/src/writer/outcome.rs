@@ -13,6 +13,7 @@ use outlast_store::reply::Resolved;
 use outlast_store::{BatchId, StoreError};
 
 use crate::connection::{Statement, values};
+use crate::failure::Failure;
 use crate::row::{self, int};
 use crate::writer::commit::Done;
 use crate::writer::{SHORT_LIMIT, Writer};
@@ -26,6 +27,26 @@ pub(super) struct Unresolved {
     pub(super) id: BatchId,
     /// The effects of its tries whose commits were sent. At most one took effect.
     pub(super) sent: Vec<Done>,
+}
+
+/// How a try of a batch ended otherwise than well.
+pub(super) enum Miss {
+    /// It did not take effect.
+    Failed(Failure),
+    /// The commit was sent and its result is unknown. If it took effect, this is what it did.
+    Unconfirmed(Box<Done>, String),
+}
+
+impl From<Failure> for Miss {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<StoreError> for Miss {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 impl Writer {

@@ -1,6 +1,6 @@
 //! Where claims begin in the indexes of claimable jobs: see [`crate::floors`].
 
-use outlast_store::apply::walk::{Stretch, Walk};
+use outlast_store::apply::walk::Stretch;
 use outlast_store::command::ClassId;
 
 use crate::connection::{Statement, values};
@@ -21,8 +21,8 @@ impl Tx<'_> {
         classes.iter().map(|class| floors.lowest(*class)).map(|it| (it.rank, it.seq)).unzip()
     }
 
-    /// Reads stretches for the next page.
-    pub(super) fn lanes_of(&self, stretches: &[Stretch], walk: &Walk) -> Statement {
+    /// Reads at most `most` lanes of each stretch.
+    pub(super) fn lanes_of(&self, stretches: &[Stretch], most: u32) -> Statement {
         let (mut numbers, mut classes, mut low) = (Vec::new(), Vec::new(), Vec::new());
         let (mut after, mut upto) = (Vec::new(), Vec::new());
         for (nth, stretch) in (0_i64..).zip(stretches) {
@@ -33,7 +33,7 @@ impl Tx<'_> {
             low.push(self.holds.ready.floors().lowest_seq(stretch.class.0));
         }
         let (ranks, seqs) = self.lowest_of(&classes);
-        let most = i32::try_from(walk.page().unwrap_or(0)).unwrap_or(i32::MAX);
+        let most = i32::try_from(most).unwrap_or(i32::MAX);
         Statement::new(LANES, values![numbers, classes, after, upto, most, ranks, seqs, low])
     }
 }

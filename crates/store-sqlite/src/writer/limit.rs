@@ -1,18 +1,23 @@
 //! Limits: the lanes of claimable jobs, the gates that they pass, and claims through them.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName, LimitNameError};
 use outlast_core::limits::CLAIM_BYTES_MAX;
-use outlast_store::apply::lane_cache::FoundBy;
-use outlast_store::apply::limit::{Chosen, Gates, Head, Lane, Limits, Terms, heads_of_each};
-use outlast_store::apply::walk::{Stretch, Walk, Way};
-use outlast_store::backend::FoundLimit;
-use outlast_store::command::{Claim, ClassId, SetLimit};
+use outlast_core::time::Timestamp;
+use outlast_store::apply::claim::driver::{
+    FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
+};
+use outlast_store::apply::front::{FrontRow, Plan};
+use outlast_store::apply::limit::{Gates, Head, Lane, Limits};
+use outlast_store::apply::walk::Stretch;
+use outlast_store::backend::{FoundLimit, run_ready};
+use outlast_store::command::{Claim, ClassId, ClassKey, SetLimit};
 use outlast_store::limit::{Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
-use outlast_store::reply::Claims;
+use outlast_store::reply::{Claimed, Claims};
 use outlast_store::{StoreError, codec, limit_columns};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -55,171 +60,26 @@ impl Tx<'_> {
         max: usize,
         claims: &mut Claims,
     ) -> Result<(), StoreError> {
-        let mut gates = Gates::default();
-        let (beyond, way) = self.claim_of_front((classes, &mut gates), claim, max, claims)?;
-        if !beyond.is_empty() {
-            let wanted = max.saturating_sub(claims.jobs.len());
-            let beyond = self.first_lanes(&beyond, wanted, claim.is_prefetch)?;
-            self.claim_on_way(beyond, (&mut gates, FoundBy::Walk), (claim, max), claims)?;
-        }
-        match way {
-            Some(way) => self.claim_on_way(way, (&mut gates, FoundBy::First), (claim, max), claims),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes jobs of lanes, page by page, while the claim is short.
-    fn claim_on_way(
-        &mut self,
-        mut way: Way,
-        (gates, by): (&mut Gates, FoundBy),
-        (claim, max): (&Claim, usize),
-        claims: &mut Claims,
-    ) -> Result<(), StoreError> {
-        while !self.has_enough(claims, max) {
-            if way.has_lanes() {
-                way.tried(self.claim_of_lanes((&way.lanes, gates, by), claim, max, claims)?);
-            } else if way.walk.is_over() {
-                claims.leave(way.left());
-                break;
-            } else {
-                way.lanes = self.next_lanes(&mut way.walk)?;
-            }
-        }
-        self.cache.lane_cache.walked(&way.walk);
+        let wanted = max.saturating_sub(claims.jobs.len());
+        let mut source = Source { tx: self, claim, gates: Gates::default(), rows: HashMap::new() };
+        let done = claim_by_limits(&mut source, classes, wanted, claim.is_prefetch);
+        let done = run_ready(done)?;
+        claims.jobs.extend(done.jobs.into_iter().map(|(job, _)| job));
+        claims.leave(done.left);
         Ok(())
-    }
-
-    /// Takes jobs of the lanes until there are enough or none is left that may start; returns what
-    /// stops them.
-    fn claim_of_lanes(
-        &mut self,
-        (lanes, gates, by): (&[Lane], &mut Gates, FoundBy),
-        claim: &Claim,
-        max: usize,
-        claims: &mut Claims,
-    ) -> Result<Chosen, StoreError> {
-        // Jobs of other keys than their lane's, and those that came with a time that was over.
-        let mut skipped: HashSet<i64> = HashSet::new();
-        loop {
-            let wanted = max.saturating_sub(claims.jobs.len());
-            self.read_gates(gates, lanes)?;
-            let each = heads_of_each(lanes.len(), wanted);
-            let (rows, mut heads) = self.heads(lanes, each, skipped.len())?;
-            heads.retain(|head| !skipped.contains(&head.seq));
-            let now = self.batch.context.now;
-            let turns = self.cache.shares.turns(lanes, heads, now);
-            let mut chosen = gates.choose(lanes, turns, wanted, self.terms(claim.is_prefetch));
-            let is_over = chosen.heads.is_empty();
-            let rows: HashMap<i64, HeadRow> = rows.into_iter().map(|row| (row.seq, row)).collect();
-            skipped.extend(self.take_chosen(
-                (lanes, gates),
-                (&mut chosen, &rows),
-                claim,
-                claims,
-            )?);
-            self.cache.lane_cache.note(lanes, &chosen, now, by);
-            if is_over || self.has_enough(claims, max) {
-                return Ok(chosen);
-            }
-        }
-    }
-
-    pub(super) fn terms(&self, is_prefetch: bool) -> Terms<'_> {
-        let changes = &self.batch.outbox.gates;
-        Terms { changes, taken: None, now: self.batch.context.now, is_prefetch }
-    }
-
-    /// Takes the chosen jobs; returns those that could not be taken.
-    pub(super) fn take_chosen(
-        &mut self,
-        (lanes, gates): (&[Lane], &mut Gates),
-        (chosen, rows): (&mut Chosen, &HashMap<i64, HeadRow>),
-        claim: &Claim,
-        claims: &mut Claims,
-    ) -> Result<Vec<i64>, StoreError> {
-        let now = self.batch.context.now;
-        let mut skipped = Vec::new();
-        for head in &chosen.heads {
-            if self.claimed_bytes >= CLAIM_BYTES_MAX {
-                skipped.push(head.seq);
-                continue;
-            }
-            let row = rows.get(&head.seq);
-            let (Some(row), Some(lane)) = (row, lanes.get(head.lane)) else { continue };
-            let claimed = match self.take(row, claim, Some(lane))? {
-                Took::Job(claimed) => claimed,
-                took @ (Took::Avoided | Took::Nothing) => {
-                    if matches!(took, Took::Avoided) {
-                        claims.pass_over(lane.class);
-                    }
-                    skipped.push(head.seq);
-                    continue;
-                }
-            };
-            gates.started(lane, now);
-            self.cache.shares.claimed(lane, (head.rank, head.seq), now);
-            self.keep_starts(gates, lane)?;
-            claims.jobs.push(claimed);
-        }
-        if !skipped.is_empty() {
-            chosen.missed();
-        }
-        Ok(skipped)
-    }
-
-    /// Returns the lanes that a claim looks at first, and the way to others: of a class that limits
-    /// tell apart by keys, those in which a slot has become free, those of its first jobs, and others
-    /// from the place on where the last walk has ended.
-    pub(super) fn first_lanes(
-        &mut self,
-        classes: &[ClassId],
-        wanted: usize,
-        is_prefetch: bool,
-    ) -> Result<Way, StoreError> {
-        let mut lanes = Vec::new();
-        let mut apart = Vec::new();
-        for class in classes {
-            let Some(key) = self.cache.classes.known(*class) else { continue };
-            if self.cache.classes.is_paused(&key.queue) {
-                continue;
-            }
-            if self.cache.limits.need_lanes(key) {
-                apart.push(*class);
-            } else {
-                lanes.push(self.cache.limits.whole(*class, key));
-            }
-        }
-        let chance = self.batch.context.first_lane();
-        let start = |class: &ClassId| (*class, self.cache.lane_cache.start_of_walk(*class, chance));
-        let mut walk = Walk::new(apart.iter().map(start), self.cache.lane_cache.reach());
-        for class in apart {
-            for number in self.cache.lane_cache.freed(class, wanted, self.terms(is_prefetch)) {
-                if !self.has_jobs(class, number)? {
-                    self.cache.lane_cache.are_empty(class, [number]);
-                } else if walk.look_at(class, number) {
-                    lanes.push(self.lane(class, number)?);
-                }
-            }
-            for number in self.lanes_of_front(class, wanted)? {
-                if walk.look_at(class, number) {
-                    lanes.push(self.lane(class, number)?);
-                }
-            }
-        }
-        lanes.extend(self.next_lanes(&mut walk)?);
-        Ok(Way::new(walk, lanes, Vec::new()))
     }
 
     fn has_jobs(&self, class: ClassId, lane: i64) -> Result<bool, StoreError> {
         Ok(!self.head_rows(class, Some(lane), 1)?.is_empty())
     }
 
-    /// Returns the lanes of the first jobs of a class, in the order of these.
-    fn lanes_of_front(&self, class: ClassId, wanted: usize) -> Result<Vec<i64>, StoreError> {
-        let reach = self.cache.lane_cache.reach();
-        let [jobs, most] = [reach.walk_jobs, reach.front_lanes(wanted)]
-            .map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+    /// Returns the lanes of the first `jobs` jobs of a class, in the order of these, at most `most`.
+    fn lanes_of_front(
+        &self,
+        class: ClassId,
+        jobs: usize,
+        most: usize,
+    ) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(FRONT).map_err(failed)?;
         let limit = self.with_expired(jobs)?;
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -230,25 +90,37 @@ impl Tx<'_> {
         Ok(lanes.take(most).collect())
     }
 
-    fn next_lanes(&mut self, walk: &mut Walk) -> Result<Vec<Lane>, StoreError> {
-        let stretches = walk.next();
-        let max = walk.page().unwrap_or(0);
-        let mut read = Vec::with_capacity(stretches.len());
-        for stretch in &stretches {
-            read.push(self.lane_numbers(*stretch, max)?);
-        }
-        let next = walk.take(&stretches, &read).into_iter();
-        next.map(|(class, number)| self.lane(class, number)).collect()
+    /// Returns the first jobs of a class, each with its lane.
+    fn first_rows(&self, class: ClassId, most: usize) -> Result<Vec<(HeadRow, i64)>, StoreError> {
+        let mut select = self
+            .db
+            .prepare_cached(
+                "select rank, seq, epoch, life, failures, losses, interruptions, lane
+                 from ready where class = ?1 order by rank, seq limit ?2",
+            )
+            .map_err(failed)?;
+        let read = |row: &Row<'_>| Ok((HeadRow::of(class, row)?, row.get(7)?));
+        let limit = self.with_expired(most)?;
+        let rows = select.query_map((class.0, limit), read).map_err(failed)?;
+        self.unexpired(rows, |(head, _)| head.seq, most)
     }
 
-    pub(super) fn lane(&mut self, class: ClassId, number: i64) -> Result<Lane, StoreError> {
-        if let Some(known) = self.cache.lane_cache.get(class, number) {
-            return Ok(known.clone());
+    fn is_open(&self, class: ClassId) -> bool {
+        let key = self.cache.classes.known(class);
+        key.is_some_and(|key| !self.cache.classes.is_paused(&key.queue))
+    }
+
+    /// Returns lanes of a class; of those that are not remembered, with the keys of their first job.
+    fn found_lanes(&self, class: ClassId, numbers: Vec<i64>) -> Result<Vec<FoundLane>, StoreError> {
+        let mut found = Vec::with_capacity(numbers.len());
+        for number in numbers {
+            let keys = match self.cache.lane_cache.get(class, number) {
+                Some(_) => None,
+                None => Some(self.keys_of_lane(class, number)?),
+            };
+            found.push(FoundLane { class, number, keys });
         }
-        let keys = self.keys_of_lane(class, number)?;
-        let lane = self.cache.limits.lane((class, self.cache.classes.key(class)?), number, keys);
-        self.cache.lane_cache.learn(lane.clone());
-        Ok(lane)
+        Ok(found)
     }
 
     fn lane_numbers(&self, of: Stretch, max: u32) -> Result<Vec<i64>, StoreError> {
@@ -271,59 +143,6 @@ impl Tx<'_> {
         let text: Option<String> =
             select.query_row((class.0, lane), |row| row.get(0)).map_err(failed)?;
         codec::keys_of(text.as_deref())
-    }
-
-    pub(super) fn read_gates(&self, gates: &mut Gates, lanes: &[Lane]) -> Result<(), StoreError> {
-        let mut select = self
-            .db
-            .prepare_cached("select in_flight, used_until from gate where id = ?")
-            .map_err(failed)?;
-        let missing: Vec<GateId> = gates.missing(lanes).into_iter().map(|gate| gate.id).collect();
-        for id in missing {
-            let found = select
-                .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
-                .optional()
-                .map_err(failed)?;
-            match found {
-                Some((in_flight, used_until)) => gates.read(id, in_flight, used_until),
-                None => gates.not_found(id),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the first jobs of each lane, at most `each`, and as many more as are skipped.
-    fn heads(
-        &self,
-        lanes: &[Lane],
-        each: usize,
-        skipped: usize,
-    ) -> Result<(Vec<HeadRow>, Vec<Head>), StoreError> {
-        let (mut rows, mut heads) = (Vec::new(), Vec::new());
-        for (nth, lane) in lanes.iter().enumerate() {
-            let each = lane.heads_worth_reading(each).saturating_add(skipped);
-            for row in self.head_rows(lane.class, lane.number, each)? {
-                heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
-                rows.push(row);
-            }
-        }
-        Ok((rows, heads))
-    }
-
-    /// Keeps what starts have used of the rates of a lane's gates. A gate that no job has passed
-    /// before is made.
-    fn keep_starts(&self, gates: &mut Gates, lane: &Lane) -> Result<(), StoreError> {
-        for gate in gates.unmade(lane) {
-            self.execute(
-                "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
-                 values (?, ?, ?, 0, 0)",
-                (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
-            )?;
-        }
-        for (gate, used_until) in gates.take_used(lane) {
-            self.execute("update gate set used_until = ? where id = ?", (used_until, gate.0))?;
-        }
-        Ok(())
     }
 
     /// Writes by how much the batch changed what gates count.
@@ -418,6 +237,211 @@ impl Tx<'_> {
             ),
         )?;
         self.cache.limits = load(self.db)?;
+        Ok(())
+    }
+}
+
+/// A claim by limits, and what it has read.
+struct Source<'t, 'd> {
+    tx: &'t mut Tx<'d>,
+    claim: &'t Claim,
+    gates: Gates,
+    /// The claimable jobs that were read, by number.
+    rows: HashMap<i64, HeadRow>,
+}
+
+impl LaneSource for Source<'_, '_> {
+    type Error = StoreError;
+    type Job = Claimed;
+
+    const HAS_ONE_WRITER: bool = true;
+
+    fn memory(&mut self) -> Memory<'_> {
+        let Tx { cache, batch, .. } = &mut *self.tx;
+        Memory {
+            lane_cache: &mut cache.lane_cache,
+            shares: &mut cache.shares,
+            gates: &mut self.gates,
+            changes: &batch.outbox.gates,
+            charged: None,
+            now: batch.context.now,
+            chance: batch.context.first_lane(),
+        }
+    }
+
+    fn still_wanted(&self, max: usize, taken: usize) -> usize {
+        match self.tx.claimed_bytes >= CLAIM_BYTES_MAX {
+            true => 0,
+            false => max.saturating_sub(taken),
+        }
+    }
+
+    async fn limits(&mut self) -> Result<Limits, StoreError> {
+        Ok(self.tx.cache.limits.clone())
+    }
+
+    async fn learn(&mut self, _classes: &[ClassId]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn class(&self, class: ClassId) -> Option<Arc<ClassKey>> {
+        self.tx.cache.classes.known(class).cloned()
+    }
+
+    async fn first_jobs(&mut self, plan: &Plan) -> Result<Option<Vec<FrontRow>>, StoreError> {
+        let mut found = Vec::new();
+        for (class, most) in &plan.first {
+            if !self.tx.is_open(*class) {
+                continue;
+            }
+            let has_lanes = plan.has_lanes(*class);
+            for (row, lane) in self.tx.first_rows(*class, *most)? {
+                found.push(self.front_row(row, has_lanes.then_some(lane), false));
+            }
+        }
+        for (class, lane, most) in &plan.recent {
+            if !self.tx.is_open(*class) {
+                continue;
+            }
+            for row in self.tx.head_rows(*class, Some(*lane), *most)? {
+                found.push(self.front_row(row, Some(*lane), true));
+            }
+        }
+        Ok(Some(found))
+    }
+
+    async fn keys_of(&mut self, lanes: &[(ClassId, i64)]) -> Result<Vec<FoundLane>, StoreError> {
+        let mut found = Vec::with_capacity(lanes.len());
+        for (class, number) in lanes {
+            found.extend(self.tx.found_lanes(*class, vec![*number])?);
+        }
+        Ok(found)
+    }
+
+    async fn first_lanes(
+        &mut self,
+        search: &LaneSearch<'_>,
+    ) -> Result<Option<FoundLanes>, StoreError> {
+        let open = search.classes.iter().copied().filter(|class| self.tx.is_open(*class));
+        let mut found = FoundLanes { open: open.collect(), ..FoundLanes::default() };
+        for (class, number) in search.freed {
+            if self.tx.has_jobs(*class, *number)? {
+                found.freed.extend(self.tx.found_lanes(*class, vec![*number])?);
+            }
+        }
+        let [jobs, most] =
+            [search.jobs, search.lanes].map(|most| usize::try_from(most).unwrap_or(usize::MAX));
+        for class in search.apart {
+            let numbers = self.tx.lanes_of_front(*class, jobs, most)?;
+            found.first.extend(self.tx.found_lanes(*class, numbers)?);
+        }
+        found.stretches = self.next_lanes(search.stretches, search.page).await?;
+        Ok(Some(found))
+    }
+
+    async fn next_lanes(
+        &mut self,
+        stretches: &[Stretch],
+        most: u32,
+    ) -> Result<Vec<Vec<FoundLane>>, StoreError> {
+        let mut found = Vec::with_capacity(stretches.len());
+        for stretch in stretches {
+            let numbers = self.tx.lane_numbers(*stretch, most)?;
+            found.push(self.tx.found_lanes(stretch.class, numbers)?);
+        }
+        Ok(found)
+    }
+
+    async fn heads(
+        &mut self,
+        lanes: &[Lane],
+        most: &[usize],
+    ) -> Result<(Vec<Head>, Timestamp), StoreError> {
+        self.read_gates(lanes)?;
+        let mut heads = Vec::new();
+        for (nth, (lane, most)) in lanes.iter().zip(most).enumerate().filter(|(_, it)| *it.1 > 0) {
+            for row in self.tx.head_rows(lane.class, lane.number, *most)? {
+                heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
+                self.rows.insert(row.seq, row);
+            }
+        }
+        Ok((heads, self.tx.batch.context.now))
+    }
+
+    async fn take(
+        &mut self,
+        lanes: &[Lane],
+        chosen: &[Head],
+    ) -> Result<TakeResult<Claimed>, StoreError> {
+        let mut result = TakeResult::default();
+        for head in chosen {
+            if self.tx.claimed_bytes >= CLAIM_BYTES_MAX {
+                result.missed.push(head.seq);
+                continue;
+            }
+            let (Some(row), Some(lane)) = (self.rows.get(&head.seq), lanes.get(head.lane)) else {
+                continue;
+            };
+            match self.tx.take(row, self.claim, Some(lane))? {
+                Took::Job(job) => {
+                    let place = (head.rank, head.seq);
+                    result.taken.push(Taken { job, place, lane: Some(head.lane) });
+                }
+                Took::Avoided => {
+                    result.passed_over.push(lane.class);
+                    result.missed.push(head.seq);
+                }
+                Took::Nothing => result.missed.push(head.seq),
+            }
+        }
+        Ok(result)
+    }
+
+    /// Keeps what starts have used of the rates of the lanes' gates. A gate that no job has passed
+    /// before is made.
+    fn keep_starts(&mut self, lanes: &[&Lane]) -> Result<(), StoreError> {
+        for lane in lanes {
+            for gate in self.gates.unmade(lane) {
+                self.tx.execute(
+                    "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
+                     values (?, ?, ?, 0, 0)",
+                    (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
+                )?;
+            }
+            for (gate, used_until) in self.gates.take_used(lane) {
+                self.tx
+                    .execute("update gate set used_until = ? where id = ?", (used_until, gate.0))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source<'_, '_> {
+    fn front_row(&mut self, row: HeadRow, lane: Option<i64>, is_recent: bool) -> FrontRow {
+        let HeadRow { class, rank, seq, .. } = row;
+        self.rows.insert(seq, row);
+        FrontRow { class, lane, rank, seq, is_recent }
+    }
+
+    fn read_gates(&mut self, lanes: &[Lane]) -> Result<(), StoreError> {
+        let mut select = self
+            .tx
+            .db
+            .prepare_cached("select in_flight, used_until from gate where id = ?")
+            .map_err(failed)?;
+        let missing: Vec<GateId> =
+            self.gates.missing(lanes).into_iter().map(|gate| gate.id).collect();
+        for id in missing {
+            let found = select
+                .query_row([id.0], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+                .map_err(failed)?;
+            match found {
+                Some((in_flight, used_until)) => self.gates.read(id, in_flight, used_until),
+                None => self.gates.not_found(id),
+            }
+        }
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Taking jobs.
 
+pub mod driver;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

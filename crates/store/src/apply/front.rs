@@ -88,6 +88,13 @@ impl Page {
         lanes.map(|(nth, (lane, most))| (nth, lane, *most))
     }
 
+    /// Returns how many of the first jobs of each lane the store must read: none of those of which
+    /// jobs were read.
+    pub(super) fn unread_most(&self) -> Vec<usize> {
+        let unread = self.most.iter().enumerate();
+        unread.map(|(nth, most)| if nth < self.read_lanes { 0 } else { *most }).collect()
+    }
+
     /// Returns the order in which the jobs are tried.
     pub fn turns(&self, shares: &mut Shares, now: Timestamp) -> Turns {
         let mut turns = shares.turns(&self.lanes, self.heads.clone(), now);

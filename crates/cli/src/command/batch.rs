@@ -1,6 +1,8 @@
 //! One operation on several items: all are tried, every refusal is printed, and the worst one
 //! decides the exit code.
 
+use std::io::IsTerminal as _;
+
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, say};
 use serde_json::Value;
@@ -61,6 +63,24 @@ impl Batch {
             say(&format!("{failure}\n"));
         }
         Err(Failure::new(worst, format!("{count} of {} refused, {done} done", done + count)))
+    }
+}
+
+/// Asks a question on a terminal. Where there is none, a script has decided already.
+///
+/// # Errors
+/// The answer is not yes, or cannot be read.
+pub(super) fn confirm(question: &str) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(());
+    }
+    say(&format!("{question} [y/N] "));
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    match (read, answer.trim().to_ascii_lowercase().as_str()) {
+        (Ok(_), "y" | "yes") => Ok(()),
+        _ => Err(Failure::new(Exit::Failed, "nothing was changed")
+            .with_hint("--dry-run shows what it would be; --yes does not ask")),
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Args {
 const COLUMNS: &[Column] = &[
     ("TIME", |event| text_at(event, "time")),
     ("EVENT", |event| text_at(event, "type")),
-    ("JOB", |event| text_at(event, "data.job_id")),
+    ("JOB", subject),
     ("BY", by),
     ("EVIDENCE", |event| text_at(event, "data.evidence")),
 ];
@@ -201,6 +201,20 @@ async fn pages(
 }
 
 /// Who did it: a worker by its name.
+/// Returns the job that an event is about, else the worker.
+fn subject(event: &Value) -> String {
+    if at(event, "data.job_id").is_some_and(|job| !job.is_null()) {
+        return text_at(event, "data.job_id");
+    }
+    let name = ["data.worker_name", "data.worker_id"]
+        .into_iter()
+        .find(|name| at(event, name).is_some_and(|value| !value.is_null()));
+    match name {
+        Some(name) => format!("worker {}", text_at(event, name)),
+        None => text_at(event, "data.job_id"),
+    }
+}
+
 fn by(event: &Value) -> String {
     let by = text_at(event, "data.by");
     match at(event, "data.worker_id").and_then(Value::as_str) {
@@ -342,6 +356,16 @@ mod tests {
     use serde_json::json;
 
     use super::COLUMNS;
+
+    /// The table showed a dash, and nothing else named the worker.
+    #[test]
+    fn an_event_of_a_worker_names_it() {
+        let event = json!({"time": "2026-11-22T13:46:21.211Z", "type": "worker.lapsed",
+            "data": {"by": "lease monitor", "worker_name": "shell-1",
+                "worker_id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e80"}});
+        let shown = Table::for_pipe(&[event], COLUMNS).to_string();
+        assert!(shown.contains("worker shell-1"), "{shown}");
+    }
 
     #[test]
     fn an_event_is_whole_in_a_pipe_and_wrapped_on_a_terminal() {

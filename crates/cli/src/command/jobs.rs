@@ -13,7 +13,7 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
 use serde_json::{Value, json};
 
-use super::batch::Batch;
+use super::batch::{Batch, confirm};
 use super::follow::{Follow, LogSink};
 use super::job_id;
 use super::{Target, field_flags, queues, workers};
@@ -169,6 +169,9 @@ pub(crate) struct Many {
     /// Only show which jobs would be changed
     #[arg(long)]
     dry_run: bool,
+    /// Do not ask, on a terminal, before jobs are changed that filters select
+    #[arg(long)]
+    yes: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -464,6 +467,9 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
         }
     }
     if !args.filter.is_empty() {
+        if !args.dry_run && !args.yes {
+            confirm(&format!("{} all jobs that these filters select?", order.verb))?;
+        }
         match sender.sweep(args, order).await {
             Ok(found) if found.is_empty() && sender.batch.is_empty() => {
                 say(&format!("{}\n", nothing(&client, &args.filter).await));

@@ -514,6 +514,7 @@ impl Engine {
         let unproven = shared.store_health.unproven_for(now);
         let trouble = shared.store_health.trouble(now);
         let trouble = trouble.or_else(|| shared.store_health.read_trouble(now));
+        let trouble = trouble.or_else(|| shared.store_health.lock_trouble(now));
         let store = if let Some(trouble) = trouble {
             trouble.to_string()
         } else if unproven.0 > UNPROVEN_MAX.0 + 2 * self.settings().check_interval.0 {

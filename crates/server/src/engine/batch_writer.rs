@@ -52,6 +52,27 @@ fn plain_claims(commands: &[Command]) -> Vec<usize> {
     commands.iter().enumerate().filter(|(_, it)| is_plain(it)).map(|(at, _)| at).collect()
 }
 
+/// Notes whether new jobs were stored, or met a lock that another session holds.
+fn note_new_jobs(shared: &SharedState, commands: &[Command], result: &Result<Applied, StoreError>) {
+    let is_new = |command: &Command| {
+        matches!(
+            command,
+            Command::Enqueue(_)
+                | Command::EnqueueAll(_)
+                | Command::EnqueueOnce(_)
+                | Command::EnqueueArrived(_)
+        )
+    };
+    let were_stored = match result {
+        Ok(_) => true,
+        Err(StoreError::Locked(_)) => false,
+        Err(_) => return,
+    };
+    if commands.iter().any(is_new) {
+        shared.store_health.new_jobs_ended(were_stored, boot_time());
+    }
+}
+
 impl BatchWriter {
     /// Returns a writer of batches that are numbered from 1 for `server`.
     pub(crate) const fn new(storage: Storage, lane: Lane, server: Uuid) -> Self {
@@ -126,6 +147,7 @@ impl BatchWriter {
         };
         if let Some(lane) = self.lane {
             shared.write_ended(lane, ended);
+            note_new_jobs(shared, &batch.commands, &result);
         }
         let id = batch.id;
         // The store keeps no clone, so nothing is copied.

@@ -22,6 +22,11 @@ const UNWRITABLE: Span = Span::from_secs(2);
 /// While a read of the server itself takes longer than this, the server is not ready.
 const UNREADABLE: Span = Span::from_secs(3);
 
+/// When new jobs have met a lock for this long and none was stored, the server is not ready.
+const LOCKED_OUT: Span = Span::from_secs(3);
+/// A lock that no new job has met for this long may be gone.
+const LOCK_REMEMBERED: Span = Span::from_secs(15);
+
 /// A kind of read that the server itself makes again and again. While one of these fails, work of that kind stands
 /// still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,9 @@ pub(crate) enum Trouble {
     /// A write has not ended yet.
     #[error("a write takes too long")]
     Stalled,
+    /// New jobs meet a lock that another session holds.
+    #[error("new jobs wait for a lock of another session")]
+    Locked,
     /// It does not answer what the server itself must know.
     #[error("reads fail or take too long")]
     Unreadable,
@@ -90,6 +98,8 @@ struct State {
     beats: OneLane,
     work: OneLane,
     reads: [OneRead; OWN_READS],
+    /// The lock that new jobs meet, if none was stored since they first met one.
+    lock: Option<Lock>,
     /// Since when there was no break.
     since: Option<BootTime>,
     /// When the store last took a write, or was opened.
@@ -109,6 +119,15 @@ struct OneLane {
     written: Option<BootTime>,
 }
 
+/// A lock of another session.
+#[derive(Clone, Copy, Debug)]
+struct Lock {
+    /// When new jobs first met it.
+    first: BootTime,
+    /// When they last did.
+    latest: BootTime,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct OneRead {
     /// Whether the latest one failed.
@@ -122,7 +141,7 @@ impl Default for State {
         let (beats, work) = (OneLane::default(), OneLane::default());
         let reads = [OneRead::default(); OWN_READS];
         let (proven, watch_max) = (BootTime(0), Span(u64::MAX));
-        Self { beats, work, reads, since: None, proven, patience: STALLED, watch_max }
+        Self { beats, work, reads, lock: None, since: None, proven, patience: STALLED, watch_max }
     }
 }
 
@@ -200,6 +219,20 @@ impl StoreHealth {
             state.since = Some(now);
         }
         broken
+    }
+
+    /// Records that new jobs were stored, or met a lock.
+    pub(crate) fn new_jobs_ended(&self, were_stored: bool, now: BootTime) {
+        let mut state = self.state();
+        let first = state.lock.map_or(now, |lock| lock.first);
+        state.lock = (!were_stored).then_some(Lock { first, latest: now });
+    }
+
+    /// Returns that the server cannot store new jobs because of a lock, if that has lasted.
+    pub(crate) fn lock_trouble(&self, now: BootTime) -> Option<Trouble> {
+        let lock = self.state().lock?;
+        let lasts = now.since(lock.first) > LOCKED_OUT && now.since(lock.latest) < LOCK_REMEMBERED;
+        lasts.then_some(Trouble::Locked)
     }
 
     /// Records that a read of the server itself begins.
@@ -314,6 +347,21 @@ mod tests {
         assert!(health.write_ended(Lane::Work, Ok(()), at(4_000)));
         assert!(health.is_writable(at(4_000)));
         assert_eq!(health.unbroken_for(at(4_100)), Span(100));
+    }
+
+    #[test]
+    fn lock_that_new_jobs_meet_for_a_while_is_trouble_until_one_is_stored() {
+        let health = health();
+        health.new_jobs_ended(false, at(1_000));
+        assert_eq!(health.lock_trouble(at(1_100)), None);
+        health.new_jobs_ended(false, at(4_100));
+        assert_eq!(health.lock_trouble(at(4_100)), Some(Trouble::Locked));
+        // No job is tried any more, so the lock may be gone.
+        assert_eq!(health.lock_trouble(at(19_100)), None);
+        health.new_jobs_ended(false, at(20_000));
+        assert_eq!(health.lock_trouble(at(20_000)), Some(Trouble::Locked));
+        health.new_jobs_ended(true, at(20_100));
+        assert_eq!(health.lock_trouble(at(20_100)), None);
     }
 
     #[test]

@@ -75,6 +75,32 @@ fn locks_that_another_session_holds_for_longer_than_a_lease_cost_no_worker_its_j
     }
 }
 
+/// Heartbeats and reads go on meanwhile: only new jobs are held up.
+#[test]
+fn server_that_can_store_no_new_job_for_a_lock_is_not_ready_until_it_can() {
+    let (scene, _) = scene();
+    for hold in
+        ["lock table outlast.job_row in share mode", "lock table outlast.ready in share mode"]
+    {
+        let holder = Session::open(scene.server().database()).expect("a session");
+        holder.run(&format!("begin; {hold}")).expect(hold);
+        let body = json!({ "action_ref": "core.noop" });
+        let health = eventually("the server is not ready", within(OVER), || {
+            let reply = scene.api().try_post_with("/executions", &[], &body).ok()?;
+            assert_eq!(reply.status, 503, "{hold}");
+            let health = scene.api().get("/health/ready");
+            (health.status == 503).then_some(health)
+        });
+        assert_eq!(health.body["store"], "new jobs wait for a lock of another session");
+        drop(holder);
+        eventually("new jobs are stored", within(OVER), || {
+            let reply = scene.api().try_post_with("/executions", &[], &body).ok()?;
+            (reply.status == 201).then_some(())
+        });
+        assert_eq!(scene.api().get("/health/ready").status, 200);
+    }
+}
+
 /// The server that watches is not the one whose beats are stuck.
 #[test]
 fn server_that_only_looks_on_does_not_take_a_stall_for_silence() {

@@ -8,7 +8,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::reach::Reach;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
@@ -79,7 +79,7 @@ impl PostgresStore {
     /// # Errors
     /// Returns why the store cannot be used; nothing has changed then.
     pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
-        Self::open_with(url, options, Reach::STANDARD, STATEMENT_LIMIT).await
+        Self::open_with(url, options, ScanBudget::STANDARD, STATEMENT_LIMIT).await
     }
 
     /// As [`Self::open`], with claims that look less far, so that tests with few jobs come to the end
@@ -91,7 +91,7 @@ impl PostgresStore {
     pub async fn open_with_reach(
         url: &str,
         options: &Options,
-        reach: Reach,
+        reach: ScanBudget,
     ) -> Result<Self, OpenError> {
         Self::open_with(url, options, reach, STATEMENT_LIMIT).await
     }
@@ -106,13 +106,13 @@ impl PostgresStore {
         options: &Options,
         limit: Duration,
     ) -> Result<Self, OpenError> {
-        Self::open_with(url, options, Reach::STANDARD, limit).await
+        Self::open_with(url, options, ScanBudget::STANDARD, limit).await
     }
 
     async fn open_with(
         url: &str,
         options: &Options,
-        reach: Reach,
+        reach: ScanBudget,
         statement_limit: Duration,
     ) -> Result<Self, OpenError> {
         let durable = !options.unsafe_no_fsync;

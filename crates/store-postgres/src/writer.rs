@@ -74,11 +74,11 @@ use std::time::Duration;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::fair::Shares;
-use outlast_store::apply::lane_cache::LaneCache;
-use outlast_store::apply::limit::Gates;
+use outlast_store::apply::claim::fair::Shares;
+use outlast_store::apply::claim::gates::Gates;
+use outlast_store::apply::claim::lane_cache::LaneCache;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::reach::Reach;
 use outlast_store::backend::execute_all;
 use outlast_store::prune::PruneCursors;
 use outlast_store::unique::{Fingerprint, KeyHolder};
@@ -162,7 +162,7 @@ impl Writer {
         clock: Option<Arc<dyn Clock>>,
         time: Arc<Time>,
         silence: Arc<Silence>,
-        reach: Reach,
+        reach: ScanBudget,
     ) -> Self {
         let patience = Patience::new(address.statement_limit());
         Self {

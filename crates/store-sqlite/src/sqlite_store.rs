@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::reach::Reach;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -72,7 +72,7 @@ impl SqliteStore {
     /// # Errors
     /// Returns what is wrong with the file; nothing has changed then.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
-        Self::open_with_reach(path, options, Reach::STANDARD)
+        Self::open_with_reach(path, options, ScanBudget::STANDARD)
     }
 
     /// As [`Self::open`], with claims that look less far, so that tests with few jobs come to the end
@@ -84,7 +84,7 @@ impl SqliteStore {
     pub fn open_with_reach(
         path: &Path,
         options: &Options,
-        reach: Reach,
+        reach: ScanBudget,
     ) -> Result<Self, OpenError> {
         let owned = own(path, options)?;
         if half_imported(&owned.writer)? {

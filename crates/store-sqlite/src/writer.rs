@@ -38,11 +38,11 @@ use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
 use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::fair::Shares;
-use outlast_store::apply::lane_cache::LaneCache;
+use outlast_store::apply::claim::fair::Shares;
+use outlast_store::apply::claim::lane_cache::LaneCache;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::rank;
-use outlast_store::apply::reach::Reach;
 use outlast_store::backend::{execute_all, run_ready};
 use outlast_store::prune::PruneCursors;
 use outlast_store::{Applied, Batch, Clock, StoreError};
@@ -80,7 +80,7 @@ pub(crate) fn start(
     owned: Owned,
     clock: Arc<dyn Clock>,
     latest: Timestamp,
-    reach: Reach,
+    reach: ScanBudget,
 ) -> Result<(Sender<Request>, JoinHandle<()>), std::io::Error> {
     let (requests, receiver) = channel();
     let thread = std::thread::Builder::new()
@@ -105,7 +105,7 @@ struct Cache {
 fn run(
     mut owned: Owned,
     clock: &dyn Clock,
-    (mut latest, reach): (Timestamp, Reach),
+    (mut latest, reach): (Timestamp, ScanBudget),
     requests: &Receiver<Request>,
 ) {
     let mut cache = Cache { lane_cache: LaneCache::new(reach), ..Cache::default() };

@@ -13,39 +13,31 @@
 //!
 //! - [`batch`]: a batch in progress; [`loaded`]: jobs and workers as a backend reads them
 //! - [`step`]: a decision becomes rows, counts, events and the reply
-//! - [`limit`]: which claimable jobs limits let start; [`gate_changes`]: what a batch changes of what
-//!   they count; [`front`], [`walk`]: among which jobs a claim looks, [`reach`]: how far;
-//!   [`lane_cache`]: what is remembered of lanes from batch to batch; [`fair`]: whose turn it is
+//! - [`limit`]: the limits in force; [`claim`]: which claimable jobs they let start, and taking them
 //! - [`depth`]: which requests a bounded queue has room for
-//! - [`enqueue`], [`unique`], [`claim`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
+//! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
 //!   commands
 
 pub mod batch;
 pub mod claim;
 pub mod depth;
 pub mod enqueue;
-pub mod fair;
-pub mod front;
-pub mod gate_changes;
-pub mod lane_cache;
 pub mod limit;
 pub mod loaded;
 pub mod order;
 pub mod queue;
-pub mod reach;
 pub mod report;
 pub mod step;
 pub mod sweep;
 pub mod unique;
-pub mod walk;
 pub mod worker;
 
 use std::borrow::Cow;
 
 use outlast_core::job::{EventKind, Transition};
 
-use crate::apply::fair::Ended;
-use crate::apply::gate_changes::GateChanges;
+use crate::apply::claim::fair::Ended;
+use crate::apply::claim::gate_changes::GateChanges;
 use crate::command::EndDetail;
 use crate::event::Event;
 use crate::tally::Changes;

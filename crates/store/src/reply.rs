@@ -9,7 +9,7 @@ use outlast_core::queue::QueueRefusal;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 
-use crate::apply::limit::Left;
+use crate::apply::claim::selection::Remaining;
 use crate::arrival::EnqueuedArrived;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use crate::job::{ClassId, ClassKey};
@@ -157,10 +157,10 @@ impl Claims {
     }
 
     /// Notes what limits leave of the classes.
-    pub fn leave(&mut self, left: Left) {
-        left.again.into_iter().for_each(|class| self.pass_over(class));
+    pub fn leave(&mut self, left: Remaining) {
+        left.retry.into_iter().for_each(|class| self.pass_over(class));
         self.blocked.extend(left.blocked);
-        self.kept.extend(left.kept);
+        self.kept.extend(left.reserved);
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use outlast_core::limit::GateId;
 use outlast_store::StoreError;
+use outlast_store::apply::claim::lane::Lane;
 use outlast_store::apply::claim::{Candidate, take};
-use outlast_store::apply::limit::Lane;
 use outlast_store::command::{Claim, ClassId};
 use outlast_store::reply::Claimed;
 use tokio_postgres::Row;

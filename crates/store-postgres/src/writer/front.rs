@@ -1,6 +1,6 @@
-//! The jobs that the first pass of a claim by limits looks at: see [`outlast_store::apply::front`].
+//! The jobs that the first pass of a claim by limits looks at: see [`outlast_store::apply::claim::first_pass`].
 
-use outlast_store::apply::front::{FrontRow, Plan};
+use outlast_store::apply::claim::plan::{FirstJob, FirstPassPlan};
 use outlast_store::command::ClassId;
 
 use crate::connection::{Statement, values};
@@ -48,8 +48,8 @@ impl Tx<'_> {
     /// Reads what is planned; returns `None` while the limits are being changed.
     pub(super) async fn read_first_jobs(
         &mut self,
-        plan: &Plan,
-    ) -> Result<Option<Vec<FrontRow>>, Failure> {
+        plan: &FirstPassPlan,
+    ) -> Result<Option<Vec<FirstJob>>, Failure> {
         let (now, but) = (self.batch.context.now.0, self.claiming.avoided.clone());
         let number = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
         let first = plan.first.iter().map(|(class, most)| (class.0, number(*most)));
@@ -79,7 +79,7 @@ impl Tx<'_> {
         for (is_recent, row) in first.chain(answer(2).iter().map(|row| (true, row))) {
             let class = ClassId(get(row, 0)?);
             let lane = if plan.has_lanes(class) { Some(get(row, 1)?) } else { None };
-            rows.push(FrontRow { class, lane, rank: get(row, 2)?, seq: get(row, 3)?, is_recent });
+            rows.push(FirstJob { class, lane, rank: get(row, 2)?, seq: get(row, 3)?, is_recent });
         }
         Ok(Some(rows))
     }

@@ -22,10 +22,12 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::claim::driver::{
     FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
 };
-use outlast_store::apply::front::{FrontRow, Plan};
-use outlast_store::apply::gate_changes::GateChanges;
-use outlast_store::apply::limit::{Head, Lane, LaneGate, Left, Limits};
-use outlast_store::apply::walk::Stretch;
+use outlast_store::apply::claim::gate_changes::GateChanges;
+use outlast_store::apply::claim::lane::{Lane, LaneGate, LaneJob};
+use outlast_store::apply::claim::lane_scan::LaneRange;
+use outlast_store::apply::claim::plan::{FirstJob, FirstPassPlan};
+use outlast_store::apply::claim::selection::Remaining;
+use outlast_store::apply::limit::Limits;
 use outlast_store::codec;
 use outlast_store::command::{ClassId, ClassKey};
 use tokio_postgres::Row;
@@ -51,7 +53,7 @@ pub(super) struct TakenByLimits {
     /// The lane of each that passed gates, by the job's number.
     pub(super) lanes: HashMap<i64, Lane>,
     /// What is left in the classes if these are fewer than were asked for.
-    pub(super) left: Left,
+    pub(super) left: Remaining,
     /// Whether these are fewer than were asked for because of their length.
     pub(super) cut: bool,
 }
@@ -210,7 +212,7 @@ impl LaneSource for Tx<'_> {
         self.cache.classes.key(class).ok().cloned()
     }
 
-    async fn first_jobs(&mut self, plan: &Plan) -> Result<Option<Vec<FrontRow>>, Failure> {
+    async fn first_jobs(&mut self, plan: &FirstPassPlan) -> Result<Option<Vec<FirstJob>>, Failure> {
         self.read_first_jobs(plan).await
     }
 
@@ -234,7 +236,7 @@ impl LaneSource for Tx<'_> {
             let (now, most) = (self.batch.context.now.0, i64::from(search.lanes));
             let values = values![apart, now, i64::from(search.jobs), most, ranks, seqs];
             statements.push(Statement::new(FRONT, values));
-            statements.push(self.lanes_of(search.stretches, search.page));
+            statements.push(self.lanes_of(search.ranges, search.page));
         }
         if !search.freed.is_empty() {
             statements.push(self.reading_of_keys(search.freed));
@@ -244,7 +246,7 @@ impl LaneSource for Tx<'_> {
         let Some(version) = rows(0).first() else { return Ok(None) };
         self.confirm_limits(get(version, 0)?)?;
         let mut found = FoundLanes {
-            stretches: lanes_of_stretches(search.stretches, rows(3))?,
+            ranges: lanes_of_stretches(search.ranges, rows(3))?,
             ..FoundLanes::default()
         };
         for row in rows(1) {
@@ -257,18 +259,18 @@ impl LaneSource for Tx<'_> {
 
     async fn next_lanes(
         &mut self,
-        stretches: &[Stretch],
+        ranges: &[LaneRange],
         most: u32,
     ) -> Result<Vec<Vec<FoundLane>>, Failure> {
-        let Statement { sql, values } = self.lanes_of(stretches, most);
-        lanes_of_stretches(stretches, &self.query(sql, values).await?)
+        let Statement { sql, values } = self.lanes_of(ranges, most);
+        lanes_of_stretches(ranges, &self.query(sql, values).await?)
     }
 
     async fn heads(
         &mut self,
         lanes: &[Lane],
         most: &[usize],
-    ) -> Result<(Vec<Head>, Timestamp), Failure> {
+    ) -> Result<(Vec<LaneJob>, Timestamp), Failure> {
         let mut statements = self.reading_of_gates(lanes);
         statements.push(self.reading_of_heads(lanes, most));
         let mut read = self.query_all(statements).await?;
@@ -277,14 +279,18 @@ impl LaneSource for Tx<'_> {
         let mut heads = Vec::new();
         for row in &rows {
             let lane = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
-            heads.push(Head { lane, rank: get(row, 1)?, seq: get(row, 2)? });
+            heads.push(LaneJob { lane, rank: get(row, 1)?, seq: get(row, 2)? });
         }
         Ok((heads, time))
     }
 
     /// Takes the chosen jobs of lanes with gates themselves, as no other server can take from these
     /// now. Of the other lanes it takes as many as were chosen, past those that others have locked.
-    async fn take(&mut self, lanes: &[Lane], chosen: &[Head]) -> Result<TakeResult<Row>, Failure> {
+    async fn take(
+        &mut self,
+        lanes: &[Lane],
+        chosen: &[LaneJob],
+    ) -> Result<TakeResult<Row>, Failure> {
         let mut order = Order::of(lanes, chosen);
         let now = self.batch.context.now.0;
         let (from, low) = self.lowest_of(&order.free.classes);
@@ -376,7 +382,7 @@ struct Order {
 }
 
 impl Order {
-    fn of(lanes: &[Lane], chosen: &[Head]) -> Self {
+    fn of(lanes: &[Lane], chosen: &[LaneJob]) -> Self {
         let mut order = Self::default();
         let mut free: BTreeMap<usize, i64> = BTreeMap::new();
         for head in chosen {
@@ -420,12 +426,12 @@ fn found_lane(row: &Row) -> Result<FoundLane, Failure> {
     Ok(FoundLane { class: ClassId(get(row, 0)?), number: get(row, 1)?, keys })
 }
 
-/// Returns the lanes of each stretch.
-fn lanes_of_stretches(stretches: &[Stretch], rows: &[Row]) -> Result<Vec<Vec<FoundLane>>, Failure> {
-    let mut found = vec![Vec::new(); stretches.len()];
+/// Returns the lanes of each range.
+fn lanes_of_stretches(ranges: &[LaneRange], rows: &[Row]) -> Result<Vec<Vec<FoundLane>>, Failure> {
+    let mut found = vec![Vec::new(); ranges.len()];
     for row in rows {
         let nth = usize::try_from(get::<i64>(row, 0)?).unwrap_or(usize::MAX);
-        let (Some(of), Some(found)) = (stretches.get(nth), found.get_mut(nth)) else { continue };
+        let (Some(of), Some(found)) = (ranges.get(nth), found.get_mut(nth)) else { continue };
         let keys = Some(codec::keys_of(get(row, 2)?)?);
         found.push(FoundLane { class: of.class, number: get(row, 1)?, keys });
     }
@@ -433,7 +439,7 @@ fn lanes_of_stretches(stretches: &[Stretch], rows: &[Row]) -> Result<Vec<Vec<Fou
 }
 
 /// Sorts taken jobs as they were chosen.
-fn sort_as_chosen(rows: &mut [Row], chosen: &[Head]) {
+fn sort_as_chosen(rows: &mut [Row], chosen: &[LaneJob]) {
     let places = chosen.iter().enumerate().map(|(nth, head)| (head.seq, nth));
     let places: HashMap<i64, usize> = places.collect();
     let place = |seq: i64| places.get(&seq).copied().unwrap_or(usize::MAX);

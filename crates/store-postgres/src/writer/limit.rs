@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::apply::limit::{Gates, Limits};
+use outlast_store::apply::claim::gates::Gates;
+use outlast_store::apply::limit::Limits;
 use outlast_store::backend::FoundLimit;
 use outlast_store::command::{Claim, ClassId, Command, SetLimit};
 use outlast_store::limit::{Miscount, rate_columns};

@@ -1,7 +1,7 @@
 //! What attempts print; and deleting everything.
 
-use outlast_store::apply::fair::Shares;
-use outlast_store::apply::limit::Gates;
+use outlast_store::apply::claim::fair::Shares;
+use outlast_store::apply::claim::gates::Gates;
 use outlast_store::command::LogChunk;
 use outlast_store::rules::output_bytes_max;
 

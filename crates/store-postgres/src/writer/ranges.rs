@@ -1,6 +1,6 @@
 //! Where claims begin in the indexes of claimable jobs: see [`crate::floors`].
 
-use outlast_store::apply::walk::Stretch;
+use outlast_store::apply::claim::lane_scan::LaneRange;
 use outlast_store::command::ClassId;
 
 use crate::connection::{Statement, values};
@@ -21,16 +21,16 @@ impl Tx<'_> {
         classes.iter().map(|class| floors.lowest(*class)).map(|it| (it.rank, it.seq)).unzip()
     }
 
-    /// Reads at most `most` lanes of each stretch.
-    pub(super) fn lanes_of(&self, stretches: &[Stretch], most: u32) -> Statement {
+    /// Reads at most `most` lanes of each range.
+    pub(super) fn lanes_of(&self, ranges: &[LaneRange], most: u32) -> Statement {
         let (mut numbers, mut classes, mut low) = (Vec::new(), Vec::new(), Vec::new());
         let (mut after, mut upto) = (Vec::new(), Vec::new());
-        for (nth, stretch) in (0_i64..).zip(stretches) {
+        for (nth, range) in (0_i64..).zip(ranges) {
             numbers.push(nth);
-            classes.push(stretch.class.0);
-            after.push(stretch.after);
-            upto.push(stretch.upto);
-            low.push(self.holds.ready.floors().lowest_seq(stretch.class.0));
+            classes.push(range.class.0);
+            after.push(range.after);
+            upto.push(range.upto);
+            low.push(self.holds.ready.floors().lowest_seq(range.class.0));
         }
         let (ranks, seqs) = self.lowest_of(&classes);
         let most = i32::try_from(most).unwrap_or(i32::MAX);

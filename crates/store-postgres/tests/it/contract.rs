@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use outlast_cluster::Database;
-use outlast_store::apply::reach::Reach;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _, codec};
 use outlast_store_postgres::{Options, PostgresStore};
@@ -15,15 +15,15 @@ struct Databases {
     runtime: tokio::runtime::Runtime,
     /// One database for all cases of a test: each finds it empty.
     database: Database,
-    reach: Reach,
+    reach: ScanBudget,
 }
 
 impl Databases {
     fn new() -> Self {
-        Self::with_reach(Reach::STANDARD)
+        Self::with_reach(ScanBudget::STANDARD)
     }
 
-    fn with_reach(reach: Reach) -> Self {
+    fn with_reach(reach: ScanBudget) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -155,6 +155,6 @@ fn random_sequences_of_the_third_seed_do_what_the_model_does() {
 
 #[test]
 fn random_claims_that_look_less_far_take_only_what_may_start() {
-    let harness = Databases::with_reach(Reach::SHORT);
+    let harness = Databases::with_reach(ScanBudget::SHORT);
     conformance::random::check_seed_of_short_looks(&harness, 1, SCRIPTS);
 }

@@ -9,7 +9,7 @@ use outlast_core::queue::Depth;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::fair::Shares;
+use outlast_store::apply::claim::fair::Shares;
 use outlast_store::apply::limit::Limits;
 use outlast_store::apply::loaded::{KnownWorker, Loaded};
 use outlast_store::apply::step::Step;

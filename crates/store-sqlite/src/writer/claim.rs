@@ -7,8 +7,8 @@ use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
 use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_store::StoreError;
+use outlast_store::apply::claim::lane::Lane;
 use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
-use outlast_store::apply::limit::Lane;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims};
 use rusqlite::{OptionalExtension as _, Row};
@@ -29,7 +29,7 @@ pub(super) const HEADS_OF_LANE: &str =
 
 /// What became of a claimable job.
 #[derive(Debug)]
-pub(super) enum Took {
+pub(super) enum TakeOutcome {
     /// The claim has it.
     Job(Claimed),
     /// The claim leaves it to others.
@@ -140,9 +140,9 @@ impl Tx<'_> {
             after = Some((last.rank, last.seq));
             for head in candidates {
                 match self.take(&head, claim, None)? {
-                    Took::Job(job) => claims.jobs.push(job),
-                    Took::Avoided => avoided.push(head.class),
-                    Took::Nothing => {}
+                    TakeOutcome::Job(job) => claims.jobs.push(job),
+                    TakeOutcome::Avoided => avoided.push(head.class),
+                    TakeOutcome::Nothing => {}
                 }
                 if self.has_enough(claims, max) {
                     break;
@@ -250,11 +250,11 @@ impl Tx<'_> {
         head: &HeadRow,
         claim: &Claim,
         lane: Option<&Lane>,
-    ) -> Result<Took, StoreError> {
+    ) -> Result<TakeOutcome, StoreError> {
         let stored = self.stored_by_seq(head.seq)?;
         if let Some(lane) = lane.filter(|it| it.number.is_some() && stored.keys != *it.keys) {
             self.cache.lane_cache.forget(lane);
-            return Ok(Took::Nothing);
+            return Ok(TakeOutcome::Nothing);
         }
         let candidate = Candidate {
             seq: head.seq,
@@ -271,8 +271,8 @@ impl Tx<'_> {
         let bench = self.batch.context;
         let taken = match take(candidate, claim, &bench, &mut self.batch.outbox) {
             Ok(taken) => taken,
-            Err(left) if claim.avoids(left.stored.id) => return Ok(Took::Avoided),
-            Err(_expired) => return Ok(Took::Nothing),
+            Err(left) if claim.avoids(left.stored.id) => return Ok(TakeOutcome::Avoided),
+            Err(_expired) => return Ok(TakeOutcome::Nothing),
         };
         let gone = self.execute(
             "delete from ready where class = ? and rank = ? and seq = ? and epoch = ?",
@@ -284,7 +284,7 @@ impl Tx<'_> {
         }
         self.insert_active(&taken.active)?;
         self.claimed_bytes += taken.claimed.bytes();
-        Ok(Took::Job(taken.claimed))
+        Ok(TakeOutcome::Job(taken.claimed))
     }
 
     fn insert_active(&self, row: &ActiveRow) -> Result<(), StoreError> {

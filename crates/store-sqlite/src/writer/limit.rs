@@ -10,9 +10,11 @@ use outlast_core::time::Timestamp;
 use outlast_store::apply::claim::driver::{
     FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
 };
-use outlast_store::apply::front::{FrontRow, Plan};
-use outlast_store::apply::limit::{Gates, Head, Lane, Limits};
-use outlast_store::apply::walk::Stretch;
+use outlast_store::apply::claim::gates::Gates;
+use outlast_store::apply::claim::lane::{Lane, LaneJob};
+use outlast_store::apply::claim::lane_scan::LaneRange;
+use outlast_store::apply::claim::plan::{FirstJob, FirstPassPlan};
+use outlast_store::apply::limit::Limits;
 use outlast_store::backend::{FoundLimit, run_ready};
 use outlast_store::command::{Claim, ClassId, ClassKey, SetLimit};
 use outlast_store::limit::{Miscount, rate_columns, used_at_most};
@@ -25,9 +27,9 @@ use crate::read;
 use crate::read::limit::record_of;
 use crate::row::{failed, int};
 use crate::writer::Tx;
-use crate::writer::claim::{HeadRow, Took};
+use crate::writer::claim::{HeadRow, TakeOutcome};
 
-/// The lanes of a stretch, each found by one step in the index.
+/// The lanes of a range, each found by one step in the index.
 const LANES: &str = "with recursive l(lane) as (
          select min(lane) from ready where class = ?1 and lane <> 0 and lane > ?2 and lane <= ?3
          union all
@@ -123,10 +125,10 @@ impl Tx<'_> {
         Ok(found)
     }
 
-    fn lane_numbers(&self, of: Stretch, max: u32) -> Result<Vec<i64>, StoreError> {
+    fn lane_numbers(&self, of: LaneRange, max: u32) -> Result<Vec<i64>, StoreError> {
         let mut select = self.db.prepare_cached(LANES).map_err(failed)?;
-        let stretch = (of.class.0, of.after, of.upto, max);
-        let rows = select.query_map(stretch, |row| row.get(0)).map_err(failed)?;
+        let range = (of.class.0, of.after, of.upto, max);
+        let rows = select.query_map(range, |row| row.get(0)).map_err(failed)?;
         rows.collect::<Result<_, _>>().map_err(failed)
     }
 
@@ -288,7 +290,10 @@ impl LaneSource for Source<'_, '_> {
         self.tx.cache.classes.known(class).cloned()
     }
 
-    async fn first_jobs(&mut self, plan: &Plan) -> Result<Option<Vec<FrontRow>>, StoreError> {
+    async fn first_jobs(
+        &mut self,
+        plan: &FirstPassPlan,
+    ) -> Result<Option<Vec<FirstJob>>, StoreError> {
         let mut found = Vec::new();
         for (class, most) in &plan.first {
             if !self.tx.is_open(*class) {
@@ -335,19 +340,19 @@ impl LaneSource for Source<'_, '_> {
             let numbers = self.tx.lanes_of_front(*class, jobs, most)?;
             found.first.extend(self.tx.found_lanes(*class, numbers)?);
         }
-        found.stretches = self.next_lanes(search.stretches, search.page).await?;
+        found.ranges = self.next_lanes(search.ranges, search.page).await?;
         Ok(Some(found))
     }
 
     async fn next_lanes(
         &mut self,
-        stretches: &[Stretch],
+        ranges: &[LaneRange],
         most: u32,
     ) -> Result<Vec<Vec<FoundLane>>, StoreError> {
-        let mut found = Vec::with_capacity(stretches.len());
-        for stretch in stretches {
-            let numbers = self.tx.lane_numbers(*stretch, most)?;
-            found.push(self.tx.found_lanes(stretch.class, numbers)?);
+        let mut found = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let numbers = self.tx.lane_numbers(*range, most)?;
+            found.push(self.tx.found_lanes(range.class, numbers)?);
         }
         Ok(found)
     }
@@ -356,12 +361,12 @@ impl LaneSource for Source<'_, '_> {
         &mut self,
         lanes: &[Lane],
         most: &[usize],
-    ) -> Result<(Vec<Head>, Timestamp), StoreError> {
+    ) -> Result<(Vec<LaneJob>, Timestamp), StoreError> {
         self.read_gates(lanes)?;
         let mut heads = Vec::new();
         for (nth, (lane, most)) in lanes.iter().zip(most).enumerate().filter(|(_, it)| *it.1 > 0) {
             for row in self.tx.head_rows(lane.class, lane.number, *most)? {
-                heads.push(Head { lane: nth, rank: row.rank, seq: row.seq });
+                heads.push(LaneJob { lane: nth, rank: row.rank, seq: row.seq });
                 self.rows.insert(row.seq, row);
             }
         }
@@ -371,7 +376,7 @@ impl LaneSource for Source<'_, '_> {
     async fn take(
         &mut self,
         lanes: &[Lane],
-        chosen: &[Head],
+        chosen: &[LaneJob],
     ) -> Result<TakeResult<Claimed>, StoreError> {
         let mut result = TakeResult::default();
         for head in chosen {
@@ -383,15 +388,15 @@ impl LaneSource for Source<'_, '_> {
                 continue;
             };
             match self.tx.take(row, self.claim, Some(lane))? {
-                Took::Job(job) => {
+                TakeOutcome::Job(job) => {
                     let place = (head.rank, head.seq);
                     result.taken.push(Taken { job, place, lane: Some(head.lane) });
                 }
-                Took::Avoided => {
+                TakeOutcome::Avoided => {
                     result.passed_over.push(lane.class);
                     result.missed.push(head.seq);
                 }
-                Took::Nothing => result.missed.push(head.seq),
+                TakeOutcome::Nothing => result.missed.push(head.seq),
             }
         }
         Ok(result)
@@ -418,10 +423,10 @@ impl LaneSource for Source<'_, '_> {
 }
 
 impl Source<'_, '_> {
-    fn front_row(&mut self, row: HeadRow, lane: Option<i64>, is_recent: bool) -> FrontRow {
+    fn front_row(&mut self, row: HeadRow, lane: Option<i64>, is_recent: bool) -> FirstJob {
         let HeadRow { class, rank, seq, .. } = row;
         self.rows.insert(seq, row);
-        FrontRow { class, lane, rank, seq, is_recent }
+        FirstJob { class, lane, rank, seq, is_recent }
     }
 
     fn read_gates(&mut self, lanes: &[Lane]) -> Result<(), StoreError> {

@@ -75,7 +75,7 @@ fn batch_that_does_not_fit_on_the_disk_leaves_no_trace_and_the_next_goes_through
         .pragma_update_and_check(None, "max_page_count", pages + 10, |_row| Ok(()))
         .unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp(1)));
-    let (asks, thread) = start(owned, clock, Timestamp(0), Reach::STANDARD).unwrap();
+    let (asks, thread) = start(owned, clock, Timestamp(0), ScanBudget::STANDARD).unwrap();
     let apply = |batch: Batch| {
         let (reply, answer) = oneshot::channel();
         asks.send(Request::Apply(batch.into(), reply)).unwrap();
@@ -151,7 +151,7 @@ fn closed_store_is_free_though_a_child_still_has_its_lock_file_open() {
     let first = owned(folder.path());
     let childs_copy = first.lock.try_clone().unwrap();
     let clock = Arc::new(ManualClock::at(Timestamp(1)));
-    let (asks, thread) = start(first, clock, Timestamp(0), Reach::STANDARD).unwrap();
+    let (asks, thread) = start(first, clock, Timestamp(0), ScanBudget::STANDARD).unwrap();
     drop(asks);
     thread.join().unwrap();
     own(&folder.path().join("outlast.db"), &Options::default()).unwrap();

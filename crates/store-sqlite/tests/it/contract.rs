@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use outlast_store::apply::reach::Reach;
+use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::conformance::{self, Harness};
 use outlast_store::{Clock, Store as _, codec};
 use outlast_store_sqlite::{Options, SqliteStore};
@@ -14,15 +14,15 @@ use rusqlite::Connection;
 pub(crate) struct Files {
     runtime: tokio::runtime::Runtime,
     folders: Mutex<HashMap<PathBuf, tempfile::TempDir>>,
-    reach: Reach,
+    reach: ScanBudget,
 }
 
 impl Files {
     pub(crate) fn new() -> Self {
-        Self::with_reach(Reach::STANDARD)
+        Self::with_reach(ScanBudget::STANDARD)
     }
 
-    fn with_reach(reach: Reach) -> Self {
+    fn with_reach(reach: ScanBudget) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         Self { runtime, folders: Mutex::default(), reach }
     }
@@ -123,6 +123,6 @@ fn random_sequences_do_what_the_model_does() {
 
 #[test]
 fn random_claims_that_look_less_far_take_only_what_may_start() {
-    let harness = Files::with_reach(Reach::SHORT);
+    let harness = Files::with_reach(ScanBudget::SHORT);
     (4..=6).for_each(|seed| conformance::random::check_seed_of_short_looks(&harness, seed, 16));
 }

@@ -4,9 +4,9 @@
 use outlast_core::time::Timestamp;
 
 use super::Outbox;
-use super::fair::{Ended, Shares};
-use super::gate_changes::FreedSlots;
-use super::lane_cache::LaneCache;
+use super::claim::fair::{Ended, Shares};
+use super::claim::gate_changes::FreedSlots;
+use super::claim::lane_cache::LaneCache;
 use crate::command::Batch;
 use crate::prune::PruneCursors;
 use crate::rules::Context;

@@ -1,6 +1,23 @@
 //! Taking jobs.
+//!
+//! - here: who may claim, and what a taken job becomes
+//! - [`driver`]: the order of steps of a claim by limits; [`plan`], [`first_pass`], [`lane_scan`]: among
+//!   which jobs it looks, [`scan_budget`]: how far
+//! - [`lane`]: what limits tell apart; [`gates`], [`selection`]: which jobs these let start;
+//!   [`gate_changes`]: what a batch changes of what they count
+//! - [`lane_cache`]: what is remembered of lanes from batch to batch; [`fair`]: whose turn it is
 
 pub mod driver;
+pub mod fair;
+pub mod first_pass;
+pub mod gate_changes;
+pub mod gates;
+pub mod lane;
+pub mod lane_cache;
+pub mod lane_scan;
+pub mod plan;
+pub mod scan_budget;
+pub mod selection;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

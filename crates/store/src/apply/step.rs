@@ -12,7 +12,7 @@ use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
 use outlast_core::time::Timestamp;
 
-use super::fair::Ended;
+use super::claim::fair::Ended;
 use super::loaded::{ActiveAttempt, Loaded, Location, rank};
 use super::sweep::EXPIRED;
 use super::{Decided, Outbox};

@@ -52,7 +52,7 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
 /// far ([`Reach::SHORT`]). It may take other jobs than the model would, which takes the same ones if
 /// they may start, and in their order.
 ///
-/// [`Reach::SHORT`]: crate::apply::reach::Reach::SHORT
+/// [`Reach::SHORT`]: crate::apply::claim::scan_budget::ScanBudget::SHORT
 pub fn check_seed_of_short_looks<H: Harness>(harness: &H, seed: u64, scripts: u32) {
     check_scripts(harness, seed, scripts, Limited::Often);
 }

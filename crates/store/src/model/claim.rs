@@ -11,7 +11,9 @@ use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
-use crate::apply::limit::{Head, Lane, LaneGate, Limits, Stop};
+use crate::apply::claim::lane::{Lane, LaneGate, LaneJob};
+use crate::apply::claim::selection::BlockedBy;
+use crate::apply::limit::Limits;
 use crate::apply::loaded::rank;
 use crate::command::{Claim, ClaimFrom, Claimant, ClassId, EndDetail};
 use crate::model::tables::{ActiveRow, Position, Seq, Visible};
@@ -44,13 +46,13 @@ impl Tx<'_> {
                 let tried = turns.try_next(|head| {
                     let Some(lane) = lanes.get(head.lane) else { return false };
                     if let Some(stop) = self.tables.stop(&lane.gates, claim.is_prefetch, now) {
-                        if stop == Stop::Kept {
+                        if stop == BlockedBy::Reserved {
                             kept.insert(lane.class);
                             return false;
                         }
                         let until = match stop {
-                            Stop::Until(at) => Some(at),
-                            Stop::Busy | Stop::Full | Stop::Kept => None,
+                            BlockedBy::Until(at) => Some(at),
+                            BlockedBy::Busy | BlockedBy::Full | BlockedBy::Reserved => None,
                         };
                         let known = waiting.entry(lane.class).or_insert(until);
                         *known = until.into_iter().chain(*known).min();
@@ -155,7 +157,7 @@ impl Tx<'_> {
     }
 
     /// Returns the lanes of jobs, and the jobs.
-    pub(super) fn lanes(&self, limits: &Limits, jobs: &[Position]) -> (Vec<Lane>, Vec<Head>) {
+    pub(super) fn lanes(&self, limits: &Limits, jobs: &[Position]) -> (Vec<Lane>, Vec<LaneJob>) {
         let (mut lanes, mut heads) = (Vec::new(), Vec::new());
         let mut known: HashMap<(ClassId, &Keys), usize> = HashMap::new();
         for (Reverse(priority), turn, seq) in jobs {
@@ -166,7 +168,7 @@ impl Tx<'_> {
                 lanes.push(limits.lane(class, keys.lane(), keys.clone()));
                 lanes.len().saturating_sub(1)
             });
-            heads.push(Head { lane, rank: rank(*priority, *turn), seq: number(*seq) });
+            heads.push(LaneJob { lane, rank: rank(*priority, *turn), seq: number(*seq) });
         }
         (lanes, heads)
     }

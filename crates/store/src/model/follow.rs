@@ -2,7 +2,8 @@
 //! a class of which limits tell jobs apart, and leave some that could start. What it must not do is
 //! checked here.
 
-use crate::apply::limit::{Head, Lane, Limits};
+use crate::apply::claim::lane::{Lane, LaneJob};
+use crate::apply::limit::Limits;
 use crate::command::{Batch, Claim, ClassId, Command};
 use crate::model::claim::Taker;
 use crate::model::tables::Position;
@@ -14,7 +15,7 @@ use crate::reply::{Applied, ClaimRefusal, Claimed, Claims, Reply};
 struct Group {
     lanes: Vec<Lane>,
     /// Best first.
-    heads: Vec<Head>,
+    heads: Vec<LaneJob>,
     /// Whether limits may apply to some of them.
     is_limited: bool,
 }
@@ -93,12 +94,12 @@ impl Tx<'_> {
         group.heads.iter().any(|head| self.is_of(head, taken))
     }
 
-    fn is_of(&self, head: &Head, taken: &Claimed) -> bool {
+    fn is_of(&self, head: &LaneJob, taken: &Claimed) -> bool {
         let row = self.tables.rows.get(&head.seq.unsigned_abs());
         row.is_some_and(|row| row.stored.id == taken.job.id)
     }
 
-    fn has_expired(&self, head: &Head) -> bool {
+    fn has_expired(&self, head: &LaneJob) -> bool {
         let row = self.tables.rows.get(&head.seq.unsigned_abs());
         let expires = row.and_then(|row| row.stored.rules.expires_at);
         expires.is_some_and(|at| at <= self.now())
@@ -125,7 +126,7 @@ impl Tx<'_> {
         };
         let told_apart = self.tables.classes.get(&lane.class);
         let told_apart = told_apart.is_some_and(|key| limits.need_lanes(key));
-        let is_before = |other: &&Head| {
+        let is_before = |other: &&LaneJob| {
             if self.is_avoided(other.seq, claim) {
                 return false;
             }

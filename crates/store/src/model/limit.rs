@@ -7,7 +7,9 @@ use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
-use crate::apply::limit::{self, LaneGate, Limits, Stop};
+use crate::apply::claim::lane::LaneGate;
+use crate::apply::claim::selection::BlockedBy;
+use crate::apply::limit::{self, Limits};
 use crate::command::{Recount, RemoveLimit, SetLimit};
 use crate::event::EventName;
 use crate::limit::{
@@ -106,11 +108,11 @@ impl Tables {
         gates: &[LaneGate],
         is_prefetch: bool,
         now: Timestamp,
-    ) -> Option<Stop> {
+    ) -> Option<BlockedBy> {
         let states: Vec<Gate> = gates.iter().map(|gate| self.state(gate)).collect();
         let shut = admit(&states, 1, now).shut.map(|(_, shut)| shut.into());
         let is_kept = is_prefetch && gates.iter().any(|gate| gate.rate.is_some());
-        shut.or_else(|| is_kept.then_some(Stop::Kept))
+        shut.or_else(|| is_kept.then_some(BlockedBy::Reserved))
     }
 
     fn state(&self, gate: &LaneGate) -> Gate {

@@ -11,7 +11,7 @@ use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::{Span, Timestamp};
 use uuid::Uuid;
 
-use crate::apply::fair::Shares;
+use crate::apply::claim::fair::Shares;
 use crate::command::{ClassId, ClassKey};
 use crate::event::Event;
 use crate::idempotency::Fingerprint;

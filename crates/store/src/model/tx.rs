@@ -6,7 +6,7 @@ use outlast_core::job::{
 };
 use outlast_core::time::Timestamp;
 
-use crate::apply::fair::Ended;
+use crate::apply::claim::fair::Ended;
 use crate::command::{Batch, BatchId, ClassId, ClassKey, EndDetail};
 use crate::event::Event;
 use crate::model::tables::{ActiveRow, Row, Seq, Tables};

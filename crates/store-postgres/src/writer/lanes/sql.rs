@@ -25,7 +25,7 @@ pub(in crate::writer) const FRONT: &str = "select c.id, f.lane,
          where h.lane <> 0
          group by h.lane order by min(array[h.rank, h.seq]) limit $4) f";
 
-/// Lanes of stretches, each found by one step in the index, with the keys of their first jobs. The
+/// Lanes of ranges, each found by one step in the index, with the keys of their first jobs. The
 /// numbers of jobs that were taken are compared in the index: their rows are not read.
 pub(in crate::writer) const LANES: &str =
     "with recursive l(nth, class, lane, upto, rank, seq, low, n) as (

@@ -15,13 +15,17 @@ use std::sync::Arc;
 use outlast_core::keys::Keys;
 use outlast_core::time::Timestamp;
 
+use super::fair::Shares;
+use super::first_pass::{FirstPass, FirstPassPage, NextStep};
+use super::gate_changes::GateChanges;
+use super::gates::{ClaimContext, Gates};
+use super::lane::{Lane, LaneJob, jobs_of_each};
+use super::lane_cache::{FoundBy, LaneCache};
+use super::lane_scan::{LaneRange, LaneScan, ScanCursor};
+use super::plan::{FirstJob, FirstPassPlan};
+use super::selection::{Remaining, Selection};
 use crate::StoreError;
-use crate::apply::fair::Shares;
-use crate::apply::front::{Front, FrontRow, Next, Page, Plan};
-use crate::apply::gate_changes::GateChanges;
-use crate::apply::lane_cache::{FoundBy, LaneCache};
-use crate::apply::limit::{Chosen, Gates, Head, Lane, Left, Limits, Terms, heads_of_each};
-use crate::apply::walk::{Stretch, Walk, Way};
+use crate::apply::limit::Limits;
 use crate::command::{ClassId, ClassKey};
 
 /// What a store does for a claim by limits.
@@ -57,7 +61,10 @@ pub trait LaneSource {
 
     /// Reads the jobs that a first pass looks at, but for those of paused queues; `None` while the
     /// limits are being changed.
-    async fn first_jobs(&mut self, plan: &Plan) -> Result<Option<Vec<FrontRow>>, Self::Error>;
+    async fn first_jobs(
+        &mut self,
+        plan: &FirstPassPlan,
+    ) -> Result<Option<Vec<FirstJob>>, Self::Error>;
 
     /// Reads the keys of the first job of each lane. A lane without jobs is left out.
     async fn keys_of(&mut self, lanes: &[(ClassId, i64)]) -> Result<Vec<FoundLane>, Self::Error>;
@@ -68,10 +75,10 @@ pub trait LaneSource {
         search: &LaneSearch<'_>,
     ) -> Result<Option<FoundLanes>, Self::Error>;
 
-    /// Reads at most `most` lanes of each stretch, in order.
+    /// Reads at most `most` lanes of each range, in order.
     async fn next_lanes(
         &mut self,
-        stretches: &[Stretch],
+        ranges: &[LaneRange],
         most: u32,
     ) -> Result<Vec<Vec<FoundLane>>, Self::Error>;
 
@@ -81,13 +88,13 @@ pub trait LaneSource {
         &mut self,
         lanes: &[Lane],
         most: &[usize],
-    ) -> Result<(Vec<Head>, Timestamp), Self::Error>;
+    ) -> Result<(Vec<LaneJob>, Timestamp), Self::Error>;
 
     /// Takes the chosen jobs, and others in their place where that makes no difference.
     async fn take(
         &mut self,
         lanes: &[Lane],
-        chosen: &[Head],
+        chosen: &[LaneJob],
     ) -> Result<TakeResult<Self::Job>, Self::Error>;
 
     /// Writes what starts have used of the rates of these lanes' gates.
@@ -114,8 +121,8 @@ pub struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    fn terms(&self, now: Timestamp, is_prefetch: bool) -> Terms<'_> {
-        Terms { changes: self.changes, taken: self.charged.as_deref(), now, is_prefetch }
+    fn terms(&self, now: Timestamp, is_prefetch: bool) -> ClaimContext<'_> {
+        ClaimContext { changes: self.changes, taken: self.charged.as_deref(), now, is_prefetch }
     }
 }
 
@@ -140,8 +147,8 @@ pub struct LaneSearch<'a> {
     /// Lanes of these in which a slot has become free.
     pub freed: &'a [(ClassId, i64)],
     /// The first page of the walk.
-    pub stretches: &'a [Stretch],
-    /// How many lanes of each stretch.
+    pub ranges: &'a [LaneRange],
+    /// How many lanes of each range.
     pub page: u32,
     /// How many of the first jobs of each class are looked at for their lanes.
     pub jobs: u32,
@@ -158,8 +165,8 @@ pub struct FoundLanes {
     pub freed: Vec<FoundLane>,
     /// The lanes of the first jobs, in the order of these.
     pub first: Vec<FoundLane>,
-    /// The lanes of each stretch.
-    pub stretches: Vec<Vec<FoundLane>>,
+    /// The lanes of each range.
+    pub ranges: Vec<Vec<FoundLane>>,
 }
 
 /// A job that was taken.
@@ -196,7 +203,7 @@ pub struct TakenByLimits<J> {
     /// The jobs, of each page of lanes best first, each with the lane whose gates it passed.
     pub jobs: Vec<(J, Option<Lane>)>,
     /// What is left in the classes if these are fewer than were asked for.
-    pub left: Left,
+    pub left: Remaining,
 }
 
 /// A claim in progress.
@@ -219,15 +226,15 @@ pub async fn claim_by_limits<S: LaneSource>(
     is_prefetch: bool,
 ) -> Result<TakenByLimits<S::Job>, S::Error> {
     let limits = source.limits().await?;
-    let done = TakenByLimits { jobs: Vec::new(), left: Left::default() };
+    let done = TakenByLimits { jobs: Vec::new(), left: Remaining::default() };
     let mut claim = ClaimInProgress { source, max, is_prefetch, limits, done };
     claim.run(classes).await?;
     let ClaimInProgress { mut done, source, .. } = claim;
     if source.still_wanted(max, done.jobs.len()) == 0 {
-        done.left = Left::default();
+        done.left = Remaining::default();
     }
-    done.left.again.sort_unstable();
-    done.left.again.dedup();
+    done.left.retry.sort_unstable();
+    done.left.retry.dedup();
     Ok(done)
 }
 
@@ -240,9 +247,9 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         let (beyond, way) = self.first_pass(classes).await?;
         if !beyond.is_empty() {
             match self.begin_walk(&beyond).await? {
-                Some(way) => self.walk(way, FoundBy::Walk).await?,
+                Some(way) => self.walk(way, FoundBy::ScanCursor).await?,
                 // The limits are being changed.
-                None => self.done.left.again.extend(beyond),
+                None => self.done.left.retry.extend(beyond),
             }
         }
         match way {
@@ -257,27 +264,27 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     async fn first_pass(
         &mut self,
         classes: &[ClassId],
-    ) -> Result<(Vec<ClassId>, Option<Way>), S::Error> {
+    ) -> Result<(Vec<ClassId>, Option<LaneScan>), S::Error> {
         let Some(mut front) = self.read_front(classes).await? else {
             // The limits are being changed.
-            self.done.left.again.extend(classes);
+            self.done.left.retry.extend(classes);
             return Ok((Vec::new(), None));
         };
-        let mut way: Option<Way> = None;
+        let mut way: Option<LaneScan> = None;
         loop {
             let wanted = self.wanted();
             let memory = self.source.memory();
             let terms = memory.terms(memory.now, self.is_prefetch);
             match front.next(memory.lane_cache, wanted, terms) {
-                Next::Try(page) => self.try_page(&mut front, page).await?,
-                Next::Read(by_lanes) => {
+                NextStep::Try(page) => self.try_page(&mut front, page).await?,
+                NextStep::Read(by_lanes) => {
                     way = self.begin_walk(&by_lanes).await?;
                     match &mut way {
                         Some(way) => front.join(way.take_first()),
-                        None => self.done.left.again.extend(&by_lanes),
+                        None => self.done.left.retry.extend(&by_lanes),
                     }
                 }
-                Next::End => break,
+                NextStep::End => break,
             }
         }
         if self.wanted() == 0 {
@@ -290,14 +297,14 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     }
 
     /// Reads the first jobs, and the keys of lanes that are not remembered.
-    async fn read_front(&mut self, classes: &[ClassId]) -> Result<Option<Front>, S::Error> {
+    async fn read_front(&mut self, classes: &[ClassId]) -> Result<Option<FirstPass>, S::Error> {
         self.source.learn(classes).await?;
         let known: Vec<(ClassId, Arc<ClassKey>)> =
             classes.iter().filter_map(|id| Some((*id, self.source.class(*id)?))).collect();
         let (limits, wanted) = (self.limits.clone(), self.wanted());
         let memory = self.source.memory();
         memory.lane_cache.set_limits(&limits);
-        let terms = Terms { taken: None, ..memory.terms(memory.now, self.is_prefetch) };
+        let terms = ClaimContext { taken: None, ..memory.terms(memory.now, self.is_prefetch) };
         let keys = known.iter().map(|(id, key)| (*id, &**key));
         let plan = memory.lane_cache.plan(keys, wanted, memory.chance, terms);
         let rows = match plan.first.is_empty() {
@@ -313,10 +320,14 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
                 self.lane(found)?;
             }
         }
-        Ok(Some(Front::new(plan, rows, self.source.memory().lane_cache)))
+        Ok(Some(FirstPass::new(plan, rows, self.source.memory().lane_cache)))
     }
 
-    async fn try_page(&mut self, front: &mut Front, mut page: Page) -> Result<(), S::Error> {
+    async fn try_page(
+        &mut self,
+        front: &mut FirstPass,
+        mut page: FirstPassPage,
+    ) -> Result<(), S::Error> {
         let wanted = self.wanted();
         let memory = self.source.memory();
         let mut now = memory.gates.at_least(memory.now);
@@ -342,7 +353,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     }
 
     /// Takes jobs of lanes, page by page, while the claim is short.
-    async fn walk(&mut self, mut way: Way, by: FoundBy) -> Result<(), S::Error> {
+    async fn walk(&mut self, mut way: LaneScan, by: FoundBy) -> Result<(), S::Error> {
         while self.wanted() > 0 {
             if way.has_lanes() {
                 let chosen = self.try_lanes(&way.lanes, by).await?;
@@ -351,9 +362,9 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
                 self.done.left.append(way.left());
                 break;
             } else {
-                let (stretches, most) = (way.walk.next(), way.walk.page().unwrap_or(0));
-                let found = self.source.next_lanes(&stretches, most).await?;
-                way.lanes = self.page(&mut way.walk, &stretches, found)?;
+                let (ranges, most) = (way.walk.next(), way.walk.page().unwrap_or(0));
+                let found = self.source.next_lanes(&ranges, most).await?;
+                way.lanes = self.page(&mut way.walk, &ranges, found)?;
             }
         }
         self.source.memory().lane_cache.walked(&way.walk);
@@ -361,13 +372,13 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     }
 
     /// Takes jobs of lanes; returns what was chosen last, and what stops the lanes.
-    async fn try_lanes(&mut self, lanes: &[Lane], by: FoundBy) -> Result<Chosen, S::Error> {
+    async fn try_lanes(&mut self, lanes: &[Lane], by: FoundBy) -> Result<Selection, S::Error> {
         // Jobs that could not be taken.
         let mut skipped: HashSet<i64> = HashSet::new();
         loop {
             let wanted = self.wanted();
-            let each = heads_of_each(lanes.len(), wanted);
-            let most = lanes.iter().map(|lane| lane.heads_worth_reading(each));
+            let each = jobs_of_each(lanes.len(), wanted);
+            let most = lanes.iter().map(|lane| lane.jobs_worth_reading(each));
             let most: Vec<usize> = most.map(|most| most.saturating_add(skipped.len())).collect();
             let (mut heads, now) = self.source.heads(lanes, &most).await?;
             heads.retain(|head| !skipped.contains(&head.seq));
@@ -382,7 +393,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
             if !S::HAS_ONE_WRITER {
                 // Another look costs as much as another claim, which may find more.
                 if each < wanted {
-                    self.done.left.again.extend(chosen.exhausted(lanes, each));
+                    self.done.left.retry.extend(chosen.exhausted(lanes, each));
                 }
                 return Ok(chosen);
             }
@@ -397,7 +408,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     async fn take(
         &mut self,
         lanes: &[Lane],
-        chosen: &mut Chosen,
+        chosen: &mut Selection,
         now: Timestamp,
     ) -> Result<Vec<i64>, S::Error> {
         if chosen.heads.is_empty() {
@@ -422,7 +433,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         }
         let started: Vec<&Lane> = started.into_values().collect();
         self.source.keep_starts(&started)?;
-        self.done.left.again.extend(passed_over);
+        self.done.left.retry.extend(passed_over);
         if !missed.is_empty() {
             chosen.missed();
         }
@@ -432,7 +443,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     /// Returns the lanes that a walk through classes looks at first, and the way to others; `None`
     /// while the limits are being changed. Of a class that limits tell apart by keys, these are the
     /// lanes in which a slot has become free and those of its first jobs.
-    async fn begin_walk(&mut self, classes: &[ClassId]) -> Result<Option<Way>, S::Error> {
+    async fn begin_walk(&mut self, classes: &[ClassId]) -> Result<Option<LaneScan>, S::Error> {
         self.source.learn(classes).await?;
         let known: HashMap<ClassId, Arc<ClassKey>> =
             classes.iter().filter_map(|id| Some((*id, self.source.class(*id)?))).collect();
@@ -445,18 +456,18 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         let (reach, terms) = (memory.lane_cache.reach(), memory.terms(memory.now, is_prefetch));
         let start =
             |class: &ClassId| (*class, memory.lane_cache.start_of_walk(*class, memory.chance));
-        let mut walk = Walk::new(apart.iter().map(start), reach);
+        let mut walk = ScanCursor::new(apart.iter().map(start), reach);
         let freed = apart.iter().flat_map(|class| {
             let lanes = memory.lane_cache.freed(*class, wanted, terms);
             lanes.into_iter().map(|lane| (*class, lane))
         });
         let freed: Vec<(ClassId, i64)> = freed.collect();
-        let stretches = walk.next();
+        let ranges = walk.next();
         let search = LaneSearch {
             classes,
             apart: &apart,
             freed: &freed,
-            stretches: &stretches,
+            ranges: &ranges,
             page: walk.page().unwrap_or(0),
             jobs: reach.walk_jobs,
             lanes: reach.front_lanes(wanted),
@@ -477,7 +488,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         }
         let memory = self.source.memory();
         empty.into_iter().for_each(|(class, lane)| memory.lane_cache.are_empty(class, [lane]));
-        let mut later = self.page(&mut walk, &stretches, found.stretches)?;
+        let mut later = self.page(&mut walk, &ranges, found.ranges)?;
         lanes.retain(|lane| is_open(lane.class));
         later.retain(|lane| is_open(lane.class));
         walk.retain(is_open);
@@ -485,19 +496,19 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         // all is taken.
         let first = later.extract_if(.., |lane| S::HAS_ONE_WRITER || lane.share.is_some());
         lanes.extend(first);
-        Ok(Some(Way::new(walk, lanes, later)))
+        Ok(Some(LaneScan::new(walk, lanes, later)))
     }
 
-    /// Returns the lanes of the next page, of what was read of its stretches.
+    /// Returns the lanes of the next page, of what was read of its ranges.
     fn page(
         &mut self,
-        walk: &mut Walk,
-        stretches: &[Stretch],
+        walk: &mut ScanCursor,
+        ranges: &[LaneRange],
         found: Vec<Vec<FoundLane>>,
     ) -> Result<Vec<Lane>, S::Error> {
         let numbers = |found: &Vec<FoundLane>| found.iter().map(|lane| lane.number).collect();
         let read: Vec<Vec<i64>> = found.iter().map(numbers).collect();
-        let next: HashSet<(ClassId, i64)> = walk.take(stretches, &read).into_iter().collect();
+        let next: HashSet<(ClassId, i64)> = walk.take(ranges, &read).into_iter().collect();
         let all = found.into_iter().flatten();
         all.filter(|lane| next.contains(&(lane.class, lane.number)))
             .map(|lane| self.lane(lane))

@@ -1,4 +1,4 @@
-//! Which lanes of a class a claim looks at, and in what order.
+//! Which lanes of a class a claim looks at, and in what order: a skip scan of the index of lanes.
 //!
 //! ```text
 //! lanes in which a slot has become free ───┐
@@ -11,13 +11,14 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
-use super::limit::{Chosen, Lane, Left, Stop};
-use super::reach::Reach;
+use super::lane::Lane;
+use super::scan_budget::ScanBudget;
+use super::selection::{BlockedBy, Remaining, Selection};
 use crate::command::ClassId;
 
 /// Lanes of a class that a store reads next: after `after`, up to `upto`, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct LaneRange {
     /// The class.
     pub class: ClassId,
     /// The lane before the first.
@@ -28,7 +29,7 @@ pub struct Stretch {
 
 /// The way of a claim through the lanes of its classes.
 #[derive(Debug)]
-pub struct Walk {
+pub struct ScanCursor {
     pages: [u32; 4],
     page: usize,
     /// What is left of each class, from where to where; nothing if all was looked at.
@@ -38,10 +39,10 @@ pub struct Walk {
     tried: BTreeMap<ClassId, i64>,
 }
 
-impl Walk {
+impl ScanCursor {
     /// Begins in each class behind a lane, and goes on from the first one after the last.
     #[must_use]
-    pub fn new(starts: impl IntoIterator<Item = (ClassId, i64)>, reach: Reach) -> Self {
+    pub fn new(starts: impl IntoIterator<Item = (ClassId, i64)>, reach: ScanBudget) -> Self {
         let all = |start| VecDeque::from([(start, i64::MAX), (0, start)]);
         let left = starts.into_iter().map(|(class, start)| (class, all(start))).collect();
         let (seen, tried) = (HashSet::new(), BTreeMap::new());
@@ -67,7 +68,7 @@ impl Walk {
         }
     }
 
-    /// Returns how many lanes of each stretch are read for the next page; `None` after the last.
+    /// Returns how many lanes of each range are read for the next page; `None` after the last.
     #[must_use]
     pub fn page(&self) -> Option<u32> {
         self.pages.get(self.page).copied()
@@ -76,12 +77,15 @@ impl Walk {
     /// Returns what to read for the next page, which is complete with one reading, also where it goes
     /// on from the first lane.
     #[must_use]
-    pub fn next(&self) -> Vec<Stretch> {
+    pub fn next(&self) -> Vec<LaneRange> {
         let mut next = Vec::new();
         for (class, left) in &self.left {
-            let stretch =
-                |(after, upto): &(i64, i64)| Stretch { class: *class, after: *after, upto: *upto };
-            next.extend(left.iter().map(stretch));
+            let range = |(after, upto): &(i64, i64)| LaneRange {
+                class: *class,
+                after: *after,
+                upto: *upto,
+            };
+            next.extend(left.iter().map(range));
         }
         next
     }
@@ -97,13 +101,13 @@ impl Walk {
         self.seen.insert((class, lane))
     }
 
-    /// Takes what was read of the stretches, in order, and returns those lanes of it that belong to
+    /// Takes what was read of the ranges, in order, and returns those lanes of it that belong to
     /// the page and were not looked at yet.
-    pub fn take(&mut self, stretches: &[Stretch], read: &[Vec<i64>]) -> Vec<(ClassId, i64)> {
+    pub fn take(&mut self, ranges: &[LaneRange], read: &[Vec<i64>]) -> Vec<(ClassId, i64)> {
         let max = usize::try_from(self.page().unwrap_or(0)).unwrap_or(0);
         let mut lanes = Vec::new();
         for (class, left) in &mut self.left {
-            let of_class = stretches.iter().zip(read).filter(|(of, _)| of.class == *class);
+            let of_class = ranges.iter().zip(read).filter(|(of, _)| of.class == *class);
             let mut taken = 0;
             for (_, numbers) in of_class {
                 let part = numbers.get(..numbers.len().min(max - taken)).unwrap_or_default();
@@ -139,21 +143,21 @@ impl Walk {
 
 /// A walk, and the lanes that it has come by.
 #[derive(Debug)]
-pub struct Way {
+pub struct LaneScan {
     /// The walk.
-    pub walk: Walk,
+    pub walk: ScanCursor,
     /// The lanes that are tried next.
     pub lanes: Vec<Lane>,
     /// Those after these.
     later: Vec<Lane>,
     looked: Vec<Lane>,
-    stops: Vec<Option<Stop>>,
+    stops: Vec<Option<BlockedBy>>,
 }
 
-impl Way {
+impl LaneScan {
     /// Begins with these lanes, and others if they are not enough.
     #[must_use]
-    pub fn new(walk: Walk, lanes: Vec<Lane>, later: Vec<Lane>) -> Self {
+    pub fn new(walk: ScanCursor, lanes: Vec<Lane>, later: Vec<Lane>) -> Self {
         Self { walk, lanes, later, looked: Vec::new(), stops: Vec::new() }
     }
 
@@ -176,7 +180,7 @@ impl Way {
         &mut self,
         beyond: &[ClassId],
         looked: Vec<Lane>,
-        stops: Vec<Option<Stop>>,
+        stops: Vec<Option<BlockedBy>>,
     ) {
         self.walk.retain(|class| !beyond.contains(&class));
         self.later.retain(|lane| !beyond.contains(&lane.class));
@@ -185,7 +189,7 @@ impl Way {
     }
 
     /// The lanes were tried.
-    pub fn tried(&mut self, chosen: Chosen) {
+    pub fn tried(&mut self, chosen: Selection) {
         self.looked.append(&mut self.lanes);
         self.stops.extend(chosen.stops);
         self.walk.all_tried(&self.later);
@@ -193,8 +197,8 @@ impl Way {
 
     /// Returns what a claim leaves that is short at its end.
     #[must_use]
-    pub fn left(&self) -> Left {
-        Left::of(&self.looked, &self.stops, |class| !self.walk.is_done_with(class))
+    pub fn left(&self) -> Remaining {
+        Remaining::of(&self.looked, &self.stops, |class| !self.walk.is_done_with(class))
     }
 }
 
@@ -207,13 +211,13 @@ mod tests {
     const CLASS: ClassId = ClassId(7);
 
     /// Reads as a store does.
-    fn read(lanes: &[i64], of: Stretch, max: u32) -> Vec<i64> {
+    fn read(lanes: &[i64], of: LaneRange, max: u32) -> Vec<i64> {
         let within = lanes.iter().copied().filter(|lane| *lane > of.after && *lane <= of.upto);
         within.take(usize::try_from(max).unwrap()).collect()
     }
 
-    fn pages(lanes: &[i64], start: i64) -> (Walk, Vec<Vec<i64>>) {
-        let mut walk = Walk::new([(CLASS, start)], Reach::STANDARD);
+    fn pages(lanes: &[i64], start: i64) -> (ScanCursor, Vec<Vec<i64>>) {
+        let mut walk = ScanCursor::new([(CLASS, start)], ScanBudget::STANDARD);
         let mut pages = Vec::new();
         while let Some(max) = walk.page().filter(|_| !walk.is_over()) {
             let next = walk.next();
@@ -270,7 +274,7 @@ mod tests {
     }
 
     /// Reads the next page of these lanes.
-    fn next_page(walk: &mut Walk, lanes: &[i64]) -> Vec<Lane> {
+    fn next_page(walk: &mut ScanCursor, lanes: &[i64]) -> Vec<Lane> {
         let (next, max) = (walk.next(), walk.page().unwrap());
         let found: Vec<Vec<i64>> = next.iter().map(|of| read(lanes, *of, max)).collect();
         walk.take(&next, &found).into_iter().map(|(class, number)| lane(class, number)).collect()
@@ -284,18 +288,18 @@ mod tests {
     fn next_walk_begins_with_lanes_that_were_read_and_not_tried() {
         let lanes: Vec<i64> = (1..=200).collect();
         let other = ClassId(8);
-        let mut walk = Walk::new([(CLASS, 10), (other, 0)], Reach::STANDARD);
+        let mut walk = ScanCursor::new([(CLASS, 10), (other, 0)], ScanBudget::STANDARD);
         let first = vec![lane(CLASS, 1)];
         assert!(walk.look_at(CLASS, 1));
         let mut later = next_page(&mut walk, &lanes);
         let of_other: Vec<Lane> = later.extract_if(.., |lane| lane.class == other).collect();
-        let mut way = Way::new(walk, [first, of_other].concat(), later);
+        let mut way = LaneScan::new(walk, [first, of_other].concat(), later);
         assert!(way.has_lanes());
-        way.tried(Chosen::default());
-        let places = |way: &Way| way.walk.places().collect::<Vec<_>>();
+        way.tried(Selection::default());
+        let places = |way: &LaneScan| way.walk.places().collect::<Vec<_>>();
         assert_eq!(places(&way), [(other, 32)], "the page of the first class was not tried");
         assert!(way.has_lanes());
-        way.tried(Chosen::default());
+        way.tried(Selection::default());
         assert_eq!(places(&way), [(CLASS, 42), (other, 32)]);
         way.lanes = next_page(&mut way.walk, &lanes);
         assert_eq!(places(&way), [(CLASS, 42), (other, 32)]);
@@ -307,7 +311,7 @@ mod tests {
 
     #[test]
     fn lane_of_the_first_jobs_is_not_looked_at_again() {
-        let mut walk = Walk::new([(CLASS, 0)], Reach::STANDARD);
+        let mut walk = ScanCursor::new([(CLASS, 0)], ScanBudget::STANDARD);
         assert!(walk.look_at(CLASS, 2) && !walk.look_at(CLASS, 2));
         let next = walk.next();
         let found: Vec<Vec<i64>> = next.iter().map(|of| read(&[1, 2, 3], *of, 32)).collect();

@@ -1,4 +1,5 @@
-//! Fair shares: which job of a queue is next when its jobs share slots by the value of a key.
+//! Fair shares by stride scheduling: which job of a queue is next when its jobs share slots by the value
+//! of a key.
 //!
 //! ```text
 //! pass    the slot time that a share has had, divided by its weight
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use outlast_core::time::{Span, Timestamp};
 
-use super::limit::{Head, Lane};
+use super::lane::{Lane, LaneJob, Share};
 
 /// For how long a share without jobs keeps its pass at least, in microseconds.
 const IDLE_MIN: i64 = 5_000_000;
@@ -36,17 +37,6 @@ const CHARGE_MIN: i64 = 1_000;
 const MEAN_OF: i64 = 8;
 /// Most shares, and most attempts, that are remembered.
 const KNOWN_MAX: usize = 200_000;
-
-/// A share of a queue: the jobs of one value of its key, or those without the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The queue.
-    pub queue: String,
-    /// The value; `None` for jobs without the key.
-    pub value: Option<String>,
-    /// It gets so many times the time of a share with weight 1.
-    pub weight: u32,
-}
 
 /// Where shares compete: a queue at a priority.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,9 +113,9 @@ pub struct Shares {
 impl Shares {
     /// Returns the order in which heads are tried: that of rank and number, where each place of a
     /// job of a fair queue goes to the job, of that queue and rank, whose share is next.
-    pub fn turns(&mut self, lanes: &[Lane], mut heads: Vec<Head>, now: Timestamp) -> Turns {
+    pub fn turns(&mut self, lanes: &[Lane], mut heads: Vec<LaneJob>, now: Timestamp) -> ShareOrder {
         heads.sort_by_key(|head| (head.rank, head.seq));
-        let mut turns = Turns::default();
+        let mut turns = ShareOrder::default();
         if lanes.iter().all(|lane| lane.share.is_none()) {
             turns.places = heads.into_iter().map(|head| (head, None)).collect();
             return turns;
@@ -258,9 +248,9 @@ impl Shares {
 
 /// Heads in the order in which a claim tries them.
 #[derive(Debug, Default)]
-pub struct Turns {
+pub struct ShareOrder {
     /// Best first; those of fair queues with the line that the place belongs to.
-    places: VecDeque<(Head, Option<usize>)>,
+    places: VecDeque<(LaneJob, Option<usize>)>,
     /// The jobs of each queue and rank that wait for a place, by share and lane.
     lines: Vec<Vec<Waiting>>,
     /// Where the jobs of a line and lane are.
@@ -273,11 +263,11 @@ pub struct Turns {
 #[derive(Debug)]
 struct Waiting {
     share: usize,
-    heads: VecDeque<Head>,
+    heads: VecDeque<LaneJob>,
 }
 
-impl Turns {
-    fn queue_up(&mut self, line: usize, share: usize, head: Head) {
+impl ShareOrder {
+    fn queue_up(&mut self, line: usize, share: usize, head: LaneJob) {
         let Some(lanes) = self.lines.get_mut(line) else { return };
         let at = *self.index.entry((line, head.lane)).or_insert(lanes.len());
         match lanes.get_mut(at) {
@@ -293,7 +283,7 @@ impl Turns {
 
     /// Tries the next place: `take` says whether the head starts. One that does not is the last of
     /// its lane. Returns `None` when there is no place left.
-    pub fn try_next(&mut self, mut take: impl FnMut(Head) -> bool) -> Option<()> {
+    pub fn try_next(&mut self, mut take: impl FnMut(LaneJob) -> bool) -> Option<()> {
         let (head, line) = self.places.pop_front()?;
         let Some(line) = line else {
             take(head);

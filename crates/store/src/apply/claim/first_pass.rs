@@ -20,56 +20,23 @@ use std::collections::{HashMap, HashSet};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
 
-use super::fair::{Shares, Turns};
+use super::fair::{ShareOrder, Shares};
+use super::gates::ClaimContext;
+use super::lane::{Lane, LaneJob, jobs_of_each};
 use super::lane_cache::LaneCache;
-use super::limit::{Chosen, Head, Lane, Left, Stop, Terms, heads_of_each};
-use super::walk::Way;
+use super::lane_scan::LaneScan;
+use super::plan::{FirstJob, FirstPassPlan};
+use super::selection::{BlockedBy, Remaining, Selection};
 use crate::command::ClassId;
-
-/// What the first look of a claim reads.
-#[derive(Debug, Default)]
-pub struct Plan {
-    /// How many of the first jobs of each class.
-    pub first: HashMap<ClassId, usize>,
-    /// How many of the first jobs of lanes in which a slot has become free, or that gave some lately.
-    pub recent: Vec<(ClassId, i64, usize)>,
-    /// Classes that limits do not tell apart by keys.
-    pub(super) whole: HashMap<ClassId, Lane>,
-    /// Classes that take part by their lanes. If there are others, the first job of each is read.
-    pub(super) by_lanes: Vec<ClassId>,
-}
-
-impl Plan {
-    /// Whether the lanes of the first jobs of a class matter.
-    #[must_use]
-    pub fn has_lanes(&self, class: ClassId) -> bool {
-        !self.whole.contains_key(&class) && !self.by_lanes.contains(&class)
-    }
-}
-
-/// A claimable job that the first look may take.
-#[derive(Clone, Copy, Debug)]
-pub struct FrontRow {
-    /// Its class.
-    pub class: ClassId,
-    /// Its lane; `None` if no limit tells the jobs of the class apart.
-    pub lane: Option<i64>,
-    /// Its rank.
-    pub rank: i64,
-    /// Its number.
-    pub seq: i64,
-    /// Whether it was read for its lane, which [`Plan::recent`] names.
-    pub is_recent: bool,
-}
 
 /// Lanes, and the jobs of these that are tried.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct FirstPassPage {
     /// The lanes.
     pub lanes: Vec<Lane>,
     /// The jobs, best first, but for those of the last lanes, which the store reads. It may read
     /// the others again.
-    pub heads: Vec<Head>,
+    pub heads: Vec<LaneJob>,
     /// How many jobs of each lane are tried.
     pub most: Vec<usize>,
     /// How many lanes there are before those of which no job has been read.
@@ -80,7 +47,7 @@ pub struct Page {
     upto: Option<(i64, i64)>,
 }
 
-impl Page {
+impl FirstPassPage {
     /// Returns the lanes of which the store must read the first jobs, each with its place among the
     /// lanes, and how many jobs.
     pub fn unread(&self) -> impl Iterator<Item = (usize, &Lane, usize)> {
@@ -96,7 +63,7 @@ impl Page {
     }
 
     /// Returns the order in which the jobs are tried.
-    pub fn turns(&self, shares: &mut Shares, now: Timestamp) -> Turns {
+    pub fn turns(&self, shares: &mut Shares, now: Timestamp) -> ShareOrder {
         let mut turns = shares.turns(&self.lanes, self.heads.clone(), now);
         if let Some(upto) = self.upto {
             turns.end_after(upto);
@@ -105,7 +72,7 @@ impl Page {
     }
 
     /// Returns the classes of those lanes that the store has read of which all its jobs were chosen.
-    fn exhausted<'a>(&'a self, chosen: &Chosen) -> impl Iterator<Item = ClassId> + use<'a> {
+    fn exhausted<'a>(&'a self, chosen: &Selection) -> impl Iterator<Item = ClassId> + use<'a> {
         let mut counts = vec![0_usize; self.lanes.len()];
         for head in &chosen.heads {
             if let Some(count) = counts.get_mut(head.lane) {
@@ -121,10 +88,10 @@ impl Page {
 
 /// What a first look does next.
 #[derive(Debug)]
-pub enum Next {
+pub enum NextStep {
     /// These jobs are tried.
-    Try(Page),
-    /// The lanes of these classes are read, and [`Front::join`] the look.
+    Try(FirstPassPage),
+    /// The lanes of these classes are read, and [`FirstPass::join`] the look.
     Read(Vec<ClassId>),
     /// Nothing: the claim has what it wants, or all that was read was tried.
     End,
@@ -132,8 +99,8 @@ pub enum Next {
 
 /// The jobs that the first look has read and not tried yet.
 #[derive(Debug)]
-pub struct Front {
-    rows: Vec<FrontRow>,
+pub struct FirstPass {
+    rows: Vec<FirstJob>,
     whole: HashMap<ClassId, Lane>,
     /// Classes that have more jobs than were read.
     partial: HashSet<ClassId>,
@@ -154,16 +121,16 @@ pub struct Front {
     /// The lanes of these that are to be tried.
     lanes: Vec<Lane>,
     /// Gates that stopped jobs of this claim.
-    stopped: HashMap<GateId, Stop>,
+    stopped: HashMap<GateId, BlockedBy>,
     looked: Vec<Lane>,
-    stops: Vec<Option<Stop>>,
+    stops: Vec<Option<BlockedBy>>,
 }
 
-impl Front {
+impl FirstPass {
     /// Begins with what was read.
     #[must_use]
-    pub fn new(plan: Plan, mut rows: Vec<FrontRow>, cache: &mut LaneCache) -> Self {
-        let Plan { first, recent, whole, mut by_lanes } = plan;
+    pub fn new(plan: FirstPassPlan, mut rows: Vec<FirstJob>, cache: &mut LaneCache) -> Self {
+        let FirstPassPlan { first, recent, whole, mut by_lanes } = plan;
         let mut until = (first.is_empty() && !by_lanes.is_empty()).then_some((i64::MIN, i64::MIN));
         if !first.is_empty() {
             let firsts: HashMap<ClassId, (i64, i64)> =
@@ -189,7 +156,7 @@ impl Front {
         for (class, count) in counts {
             // A gate of the class shuts before all that are worth reading have started.
             let is_cut =
-                whole.get(&class).is_none_or(|lane| lane.heads_worth_reading(usize::MAX) > count);
+                whole.get(&class).is_none_or(|lane| lane.jobs_worth_reading(usize::MAX) > count);
             if is_cut && first.get(&class).is_some_and(|most| count >= *most) {
                 partial.insert(class);
             }
@@ -221,15 +188,15 @@ impl Front {
     }
 
     /// Returns what a claim of `wanted` more jobs does next.
-    pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Next {
+    pub fn next(&mut self, cache: &LaneCache, wanted: usize, terms: ClaimContext<'_>) -> NextStep {
         if wanted == 0 {
-            return Next::End;
+            return NextStep::End;
         }
         if let Some(page) = self.next_page(cache, wanted, terms) {
-            return Next::Try(page);
+            return NextStep::Try(page);
         }
         let by_lanes = self.take_by_lanes();
-        if by_lanes.is_empty() { Next::End } else { Next::Read(by_lanes) }
+        if by_lanes.is_empty() { NextStep::End } else { NextStep::Read(by_lanes) }
     }
 
     /// Returns the classes of which the lanes take part from now on, once; none if all jobs that may
@@ -249,7 +216,12 @@ impl Front {
 
     /// Returns the jobs that a claim of `wanted` more tries next; `None` if there are no others, or
     /// lanes must be read first. Each page is twice as long as the one before.
-    fn next_page(&mut self, cache: &LaneCache, wanted: usize, terms: Terms<'_>) -> Option<Page> {
+    fn next_page(
+        &mut self,
+        cache: &LaneCache,
+        wanted: usize,
+        terms: ClaimContext<'_>,
+    ) -> Option<FirstPassPage> {
         let most =
             wanted.saturating_add(cache.reach().spare).saturating_mul(1 << self.pages.min(16));
         self.pages += 1;
@@ -265,10 +237,10 @@ impl Front {
     }
 
     /// Adds the lanes that were read, of which jobs have the places up to the last one on the page.
-    fn with_lanes(&mut self, mut page: Page, wanted: usize) -> Page {
+    fn with_lanes(&mut self, mut page: FirstPassPage, wanted: usize) -> FirstPassPage {
         page.read_lanes = page.lanes.len();
-        let each = heads_of_each(self.lanes.len(), wanted);
-        page.most.extend(self.lanes.iter().map(|lane| lane.heads_worth_reading(each)));
+        let each = jobs_of_each(self.lanes.len(), wanted);
+        page.most.extend(self.lanes.iter().map(|lane| lane.jobs_worth_reading(each)));
         if page.upto.is_some() {
             page.lanes.extend_from_slice(&self.lanes);
         } else {
@@ -277,8 +249,8 @@ impl Front {
         page
     }
 
-    fn page(&mut self, cache: &LaneCache, most: usize, terms: Terms<'_>) -> Page {
-        let mut page = Page::default();
+    fn page(&mut self, cache: &LaneCache, most: usize, terms: ClaimContext<'_>) -> FirstPassPage {
+        let mut page = FirstPassPage::default();
         let mut places: HashMap<(ClassId, Option<i64>), Option<usize>> = HashMap::new();
         for row in &self.rows {
             if self.until.is_some_and(|until| (row.rank, row.seq) > until) {
@@ -304,7 +276,7 @@ impl Front {
                 Some(page.lanes.len() - 1)
             });
             if let Some(lane) = place {
-                page.heads.push(Head { lane, rank: row.rank, seq: row.seq });
+                page.heads.push(LaneJob { lane, rank: row.rank, seq: row.seq });
                 page.most.get_mut(lane).into_iter().for_each(|most| *most += 1);
                 page.read.insert(row.seq);
             }
@@ -313,9 +285,15 @@ impl Front {
     }
 
     /// A page was tried. Some of the chosen jobs may have been `missed`.
-    pub fn tried(&mut self, cache: &LaneCache, page: Page, chosen: &Chosen, missed: &[i64]) {
+    pub fn tried(
+        &mut self,
+        cache: &LaneCache,
+        page: FirstPassPage,
+        chosen: &Selection,
+        missed: &[i64],
+    ) {
         let taken: HashSet<i64> = chosen.heads.iter().map(|head| head.seq).collect();
-        let is_taken = |row: &&FrontRow| taken.contains(&row.seq);
+        let is_taken = |row: &&FirstJob| taken.contains(&row.seq);
         self.took_recent |= self.rows.iter().filter(is_taken).any(|row| row.is_recent);
         // A job that was not read has come before others of its lane, which are not found for that.
         let known: HashSet<i64> = self.rows.iter().map(|row| row.seq).collect();
@@ -325,7 +303,7 @@ impl Front {
         self.partial.extend(classes);
         // Others have taken what the store did not find again.
         let found: HashSet<i64> = page.heads.iter().map(|head| head.seq).collect();
-        let is_gone = |row: &FrontRow| page.read.contains(&row.seq) && !found.contains(&row.seq);
+        let is_gone = |row: &FirstJob| page.read.contains(&row.seq) && !found.contains(&row.seq);
         self.rows.retain(|row| !taken.contains(&row.seq) && !is_gone(row));
         for head in chosen.heads.iter().filter(|head| missed.contains(&head.seq)) {
             // There may be others behind it that were not read.
@@ -364,7 +342,7 @@ impl Front {
 
     /// The claim of these classes got all that it wants by the first look. The next one goes on from
     /// where `way` has come.
-    pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId], way: Option<&Way>) {
+    pub fn satisfied(&self, cache: &mut LaneCache, classes: &[ClassId], way: Option<&LaneScan>) {
         for class in classes.iter().filter(|class| !self.by_lanes.contains(class)) {
             if self.ends.get(class).is_some_and(|end| self.last > Some(*end)) {
                 // Others gave jobs of which the places come after all that was read of it.
@@ -380,7 +358,7 @@ impl Front {
 
     /// Ends the look of a claim that is still short. Returns what is left, and in which classes to
     /// look further; `way` goes on through those that take part by their lanes.
-    pub fn end(self, is_prefetch: bool, way: Option<&mut Way>) -> (Left, Vec<ClassId>) {
+    pub fn end(self, is_prefetch: bool, way: Option<&mut LaneScan>) -> (Remaining, Vec<ClassId>) {
         let rest = self.rest(is_prefetch);
         let further = rest.beyond.clone();
         if let Some(way) = way {
@@ -401,10 +379,10 @@ impl Front {
             of.0.push(lane);
             of.1.push(stop);
         }
-        let mut left = Left::of(&whole.0, &whole.1, |_| false);
+        let mut left = Remaining::of(&whole.0, &whole.1, |_| false);
         let mut beyond: Vec<ClassId> = partial.into_iter().collect();
         if is_prefetch {
-            left.kept.append(&mut beyond);
+            left.reserved.append(&mut beyond);
         }
         Rest { left, beyond, looked: of_lanes.0, stops: of_lanes.1 }
     }
@@ -414,19 +392,19 @@ impl Front {
 #[derive(Debug)]
 struct Rest {
     /// What is left in classes of which all jobs were read.
-    left: Left,
+    left: Remaining,
     /// Classes through which to walk.
     beyond: Vec<ClassId>,
     /// The lanes that were tried of the other classes that take part by these.
     looked: Vec<Lane>,
     /// What stopped each.
-    stops: Vec<Option<Stop>>,
+    stops: Vec<Option<BlockedBy>>,
 }
 
 fn lane_of<'a>(
     whole: &'a HashMap<ClassId, Lane>,
     cache: &'a LaneCache,
-    row: &FrontRow,
+    row: &FirstJob,
 ) -> Option<&'a Lane> {
     match row.lane {
         Some(number) => cache.get(row.class, number),

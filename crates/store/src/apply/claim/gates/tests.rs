@@ -3,9 +3,16 @@ use std::collections::BTreeMap;
 use outlast_core::gate::Rate;
 use outlast_core::time::Span;
 
+use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
+
 use super::*;
-use crate::apply::fair::Shares;
-use crate::command::Route;
+use crate::apply::claim::fair::Shares;
+use crate::apply::claim::lane::jobs_of_each;
+use crate::apply::claim::selection::Remaining;
+use crate::apply::limit::Limits;
+use crate::command::{ClassId, ClassKey, Route};
+use crate::reply::Blocked;
 
 pub(in crate::apply) const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -39,11 +46,11 @@ fn tenant(value: &str) -> Keys {
 }
 
 /// Two lanes of tenants `a` and `b`, and `each` jobs of each in turn.
-fn two_tenants(limits: &Limits, each: i64) -> (Vec<Lane>, Vec<Head>) {
+fn two_tenants(limits: &Limits, each: i64) -> (Vec<Lane>, Vec<LaneJob>) {
     let key = class(true);
     let lane = |number, keys| limits.lane((ClassId(1), &key), number, keys);
     let lanes = vec![lane(1, tenant("a")), lane(2, tenant("b"))];
-    let heads = (0..2 * each).rev().map(|seq| Head {
+    let heads = (0..2 * each).rev().map(|seq| LaneJob {
         lane: usize::try_from(seq % 2).unwrap(),
         rank: 0,
         seq,
@@ -60,15 +67,15 @@ fn read_all(lanes: &[Lane], in_flight: i64) -> Gates {
     gates
 }
 
-fn turns(lanes: &[Lane], heads: Vec<Head>) -> Turns {
+fn turns(lanes: &[Lane], heads: Vec<LaneJob>) -> ShareOrder {
     Shares::default().turns(lanes, heads, NOW)
 }
 
-pub(in crate::apply) fn terms(changes: &GateChanges) -> Terms<'_> {
-    Terms { changes, taken: None, now: NOW, is_prefetch: false }
+pub(in crate::apply) fn terms(changes: &GateChanges) -> ClaimContext<'_> {
+    ClaimContext { changes, taken: None, now: NOW, is_prefetch: false }
 }
 
-fn seqs(chosen: &Chosen) -> Vec<i64> {
+fn seqs(chosen: &Selection) -> Vec<i64> {
     chosen.heads.iter().map(|head| head.seq).collect()
 }
 
@@ -79,7 +86,7 @@ fn heads_are_chosen_in_order_until_each_gate_is_full() {
     let none = GateChanges::default();
     let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads.clone()), 10, terms(&none));
     assert_eq!(seqs(&chosen), [0, 1, 2, 3]);
-    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Full)]);
+    assert_eq!(chosen.stops, [Some(BlockedBy::Full), Some(BlockedBy::Full)]);
     let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 1, terms(&none));
     assert_eq!((seqs(&chosen), &chosen.stops[..]), (vec![0], &[None, None][..]));
 }
@@ -120,9 +127,9 @@ fn gate_that_was_not_locked_is_busy_and_worth_another_look() {
     gates.read(lanes[0].gates[0].id, 0, 0);
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&GateChanges::default()));
     assert_eq!(seqs(&chosen), [0, 2]);
-    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
-    let left = Left { again: vec![ClassId(1)], ..Left::default() };
-    assert_eq!(Left::of(&lanes, &chosen.stops, |_| false), left);
+    assert_eq!(chosen.stops, [Some(BlockedBy::Full), Some(BlockedBy::Busy)]);
+    let left = Remaining { retry: vec![ClassId(1)], ..Remaining::default() };
+    assert_eq!(Remaining::of(&lanes, &chosen.stops, |_| false), left);
 }
 
 #[test]
@@ -133,10 +140,10 @@ fn prefetch_takes_what_a_limit_lets_start_and_none_of_a_rate() {
             [limit("tenant", Scope::Key("tenant".into()), Some(most), rate)].into_iter().collect();
         let (lanes, heads) = two_tenants(&limits, 4);
         let none = GateChanges::default();
-        let terms = Terms { is_prefetch: true, ..terms(&none) };
+        let terms = ClaimContext { is_prefetch: true, ..terms(&none) };
         let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms);
         assert_eq!(chosen.heads.len(), 2 * taken, "{most}");
-        let kept = Left::of(&lanes, &chosen.stops, |_| false).kept;
+        let kept = Remaining::of(&lanes, &chosen.stops, |_| false).reserved;
         assert_eq!(kept.contains(&ClassId(1)), rate.is_some(), "{most}");
     }
 }
@@ -153,8 +160,9 @@ fn class_opens_with_the_first_of_its_rates() {
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&GateChanges::default()));
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
     let until = Some(NOW.after(Span::from_secs(4)));
-    let left = Left { blocked: vec![Blocked { class: ClassId(1), until }], ..Left::default() };
-    assert_eq!(Left::of(&lanes, &chosen.stops, |_| false), left);
+    let left =
+        Remaining { blocked: vec![Blocked { class: ClassId(1), until }], ..Remaining::default() };
+    assert_eq!(Remaining::of(&lanes, &chosen.stops, |_| false), left);
 }
 
 #[test]
@@ -204,10 +212,10 @@ fn only_limits_on_keys_tell_the_jobs_of_a_class_apart() {
 
 #[test]
 fn fewer_heads_of_each_lane_are_read_when_there_are_many_and_the_rest_is_not_taken_for_gone() {
-    assert_eq!(heads_of_each(1, 512), 512);
-    assert_eq!(heads_of_each(64, 512), 128);
-    assert_eq!(heads_of_each(64, 5), 5);
-    assert_eq!(heads_of_each(100_000, 512), 16);
+    assert_eq!(jobs_of_each(1, 512), 512);
+    assert_eq!(jobs_of_each(64, 512), 128);
+    assert_eq!(jobs_of_each(64, 5), 5);
+    assert_eq!(jobs_of_each(100_000, 512), 16);
     let limits: Limits = [per_tenant(5)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 3);
     let none = GateChanges::default();
@@ -222,15 +230,15 @@ fn shut_lanes_are_no_proof_about_those_that_were_not_looked_at() {
     let (lanes, heads) = two_tenants(&limits, 1);
     let none = GateChanges::default();
     let chosen = read_all(&lanes, 0).choose(&lanes, turns(&lanes, heads), 10, terms(&none));
-    let again = || Left { again: vec![ClassId(1)], ..Left::default() };
-    assert_eq!(Left::of(&lanes, &chosen.stops, |_| true), again());
-    let taken = Chosen { stops: vec![None; lanes.len()], ..Chosen::default() };
-    assert_eq!(Left::of(&lanes, &taken.stops, |_| true), again(), "all of them were taken");
-    assert_eq!(Left::of(&lanes, &taken.stops, |_| false), Left::default());
+    let again = || Remaining { retry: vec![ClassId(1)], ..Remaining::default() };
+    assert_eq!(Remaining::of(&lanes, &chosen.stops, |_| true), again());
+    let taken = Selection { stops: vec![None; lanes.len()], ..Selection::default() };
+    assert_eq!(Remaining::of(&lanes, &taken.stops, |_| true), again(), "all of them were taken");
+    assert_eq!(Remaining::of(&lanes, &taken.stops, |_| false), Remaining::default());
     let blocked = Blocked { class: ClassId(1), until: None };
     assert_eq!(
-        Left::of(&lanes, &chosen.stops, |_| false),
-        Left { blocked: vec![blocked], ..Left::default() }
+        Remaining::of(&lanes, &chosen.stops, |_| false),
+        Remaining { blocked: vec![blocked], ..Remaining::default() }
     );
 }
 
@@ -245,7 +253,7 @@ fn gate_that_looked_shut_is_not_passed_without_its_lock() {
     assert_eq!(gates.missing(&lanes).len(), 2, "they are read again when that is worth it");
     let none = GateChanges::default();
     let chosen = gates.choose(&lanes, turns(&lanes, heads), 10, terms(&none));
-    assert_eq!(chosen.stops, [Some(Stop::Full), Some(Stop::Busy)]);
+    assert_eq!(chosen.stops, [Some(BlockedBy::Full), Some(BlockedBy::Busy)]);
     assert_eq!(seqs(&chosen), Vec::<i64>::new());
 }
 
@@ -257,9 +265,9 @@ fn no_more_heads_are_read_than_a_gate_lets_start_and_one() {
         let limits: Limits = of.into_iter().collect();
         limits.lane((ClassId(1), &class(true)), 1, tenant("a"))
     };
-    assert_eq!(lane(vec![]).heads_worth_reading(64), 64);
-    assert_eq!(lane(vec![per("a", Some(5), None)]).heads_worth_reading(64), 6);
-    assert_eq!(lane(vec![per("a", Some(5), None)]).heads_worth_reading(4), 4);
+    assert_eq!(lane(vec![]).jobs_worth_reading(64), 64);
+    assert_eq!(lane(vec![per("a", Some(5), None)]).jobs_worth_reading(64), 6);
+    assert_eq!(lane(vec![per("a", Some(5), None)]).jobs_worth_reading(4), 4);
     let both = vec![per("a", Some(5), None), per("b", None, rate)];
-    assert_eq!(lane(both).heads_worth_reading(64), 3);
+    assert_eq!(lane(both).jobs_worth_reading(64), 3);
 }

@@ -4,12 +4,12 @@ use outlast_core::keys::Keys;
 use outlast_core::limit::Scope;
 
 use super::*;
-use crate::apply::fair::Shares;
-use crate::apply::gate_changes::GateChanges;
-use crate::apply::lane_cache::FoundBy;
-use crate::apply::limit::Gates;
+use crate::apply::claim::fair::Shares;
+use crate::apply::claim::gate_changes::GateChanges;
+use crate::apply::claim::gates::Gates;
+use crate::apply::claim::gates::tests::{self as limits, NOW, class, limit, terms};
+use crate::apply::claim::lane_cache::FoundBy;
 use crate::apply::limit::Limits;
-use crate::apply::limit::tests::{self as limits, NOW, class, limit, terms};
 
 pub(in crate::apply) const CLASS: ClassId = ClassId(1);
 
@@ -31,8 +31,8 @@ pub(in crate::apply) fn cache(limits: &Limits, lanes: i64) -> LaneCache {
 }
 
 /// One job of each of these lanes, in order.
-pub(in crate::apply) fn rows(lanes: &[i64]) -> Vec<FrontRow> {
-    let row = |(seq, lane): (i64, &i64)| FrontRow {
+pub(in crate::apply) fn rows(lanes: &[i64]) -> Vec<FirstJob> {
+    let row = |(seq, lane): (i64, &i64)| FirstJob {
         class: CLASS,
         lane: Some(*lane),
         rank: 0,
@@ -43,14 +43,18 @@ pub(in crate::apply) fn rows(lanes: &[i64]) -> Vec<FrontRow> {
 }
 
 /// A look that has read these, which are all jobs of the class or not.
-pub(in crate::apply) fn look(cache: &mut LaneCache, rows: Vec<FrontRow>, is_all: bool) -> Front {
+pub(in crate::apply) fn look(
+    cache: &mut LaneCache,
+    rows: Vec<FirstJob>,
+    is_all: bool,
+) -> FirstPass {
     let first = HashMap::from([(CLASS, rows.len() + usize::from(is_all))]);
-    Front::new(Plan { first, ..Plan::default() }, rows, cache)
+    FirstPass::new(FirstPassPlan { first, ..FirstPassPlan::default() }, rows, cache)
 }
 
 /// Claims at most `wanted` jobs, while gates count this; returns their lanes.
 pub(in crate::apply) fn claim(
-    front: &mut Front,
+    front: &mut FirstPass,
     cache: &mut LaneCache,
     wanted: usize,
     counts: &BTreeMap<i64, i64>,
@@ -100,7 +104,7 @@ fn memory_of_a_full_gate_hides_no_job_of_a_class_that_was_read_whole() {
     let mut front = look(&mut cache, rows(&[1]), true);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [1]);
     let left = front.rest(false).left;
-    assert_eq!((left.again, left.blocked, left.kept), (vec![], vec![], vec![]));
+    assert_eq!((left.retry, left.blocked, left.reserved), (vec![], vec![], vec![]));
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn gate_that_stops_one_job_is_asked_once_for_all_others() {
         front.tried(&cache, page, &chosen, &[]);
     }
     assert!(pages <= 4, "{pages}");
-    assert_eq!(front.rest(false).left.again, [CLASS]);
+    assert_eq!(front.rest(false).left.retry, [CLASS]);
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn what_the_store_does_not_find_again_is_not_tried_again() {
     let mut page = front.next_page(&cache, 1, terms(&none)).unwrap();
     page.heads.remove(0);
     let missed = page.heads[0];
-    let mut chosen = Chosen { heads: vec![missed], ..Chosen::default() };
+    let mut chosen = Selection { heads: vec![missed], ..Selection::default() };
     chosen.missed();
     front.tried(&cache, page, &chosen, &[missed.seq]);
     let numbers: Vec<Option<i64>> = front.rows.iter().map(|row| row.lane).collect();
@@ -171,22 +175,26 @@ fn job_that_two_reads_found_is_tried_once() {
     let limits = per_tenant(5);
     let mut cache = cache(&limits, 1);
     let mut both = rows(&[1]);
-    both.push(FrontRow { is_recent: true, ..both[0] });
+    both.push(FirstJob { is_recent: true, ..both[0] });
     let mut front = look(&mut cache, both, true);
     assert_eq!(claim(&mut front, &mut cache, 5, &BTreeMap::new()), [1]);
 }
 
 /// A job of a class that gates do not tell apart.
-fn plain(class: ClassId, seq: i64) -> FrontRow {
-    FrontRow { class, lane: None, rank: 0, seq, is_recent: false }
+fn plain(class: ClassId, seq: i64) -> FirstJob {
+    FirstJob { class, lane: None, rank: 0, seq, is_recent: false }
 }
 
 /// A class without limits, and one that takes part by its lanes.
-fn beside_lanes(cache: &mut LaneCache, rows: Vec<FrontRow>) -> Front {
+fn beside_lanes(cache: &mut LaneCache, rows: Vec<FirstJob>) -> FirstPass {
     let other = ClassId(2);
     let whole = HashMap::from([(other, per_tenant(1).whole(other, &class(false)))]);
     let first = HashMap::from([(CLASS, 1), (other, 20)]);
-    Front::new(Plan { first, whole, by_lanes: vec![CLASS], ..Plan::default() }, rows, cache)
+    FirstPass::new(
+        FirstPassPlan { first, whole, by_lanes: vec![CLASS], ..FirstPassPlan::default() },
+        rows,
+        cache,
+    )
 }
 
 #[test]
@@ -198,7 +206,7 @@ fn what_goes_before_the_classes_by_lanes_is_tried_without_these() {
     let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     let seqs: Vec<i64> = page.heads.iter().map(|head| head.seq).collect();
     assert_eq!((seqs, page.unread().count()), (vec![1, 2, 3], 0));
-    let mut chosen = Chosen { stops: vec![None], ..Chosen::default() };
+    let mut chosen = Selection { stops: vec![None], ..Selection::default() };
     chosen.heads.clone_from(&page.heads);
     front.tried(&cache, page, &chosen, &[]);
     assert!(front.next_page(&cache, 1, terms(&none)).is_none(), "now it is the turn of the lanes");
@@ -208,10 +216,10 @@ fn what_goes_before_the_classes_by_lanes_is_tried_without_these() {
     let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     assert_eq!(page.heads.iter().map(|head| head.seq).max(), Some(13));
     assert_eq!((page.unread().count(), page.upto), (3, Some((0, 13))));
-    front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
+    front.tried(&cache, page, &Selection { stops: vec![None; 4], ..Selection::default() }, &[]);
     let page = front.next_page(&cache, 1, terms(&none)).unwrap();
     assert_eq!((page.unread().count(), page.upto), (3, None));
-    front.tried(&cache, page, &Chosen { stops: vec![None; 4], ..Chosen::default() }, &[]);
+    front.tried(&cache, page, &Selection { stops: vec![None; 4], ..Selection::default() }, &[]);
     assert!(front.take_by_lanes().is_empty());
     let rest = front.rest(false);
     assert_eq!((rest.looked.len(), rest.stops.len()), (6, 6), "{rest:?}");
@@ -236,10 +244,14 @@ fn class_whose_first_jobs_are_shut_takes_part_by_its_lanes_now_and_then() {
     rows.extend((0..3).map(|n| plain(other, 200 + n)));
     let whole = HashMap::from([(other, limits.whole(other, &class(false)))]);
     let first = HashMap::from([(CLASS, 5), (other, 5)]);
-    let mut front = Front::new(Plan { first, whole, ..Plan::default() }, rows, &mut cache);
+    let mut front = FirstPass::new(
+        FirstPassPlan { first, whole, ..FirstPassPlan::default() },
+        rows,
+        &mut cache,
+    );
     let page = front.next_page(&cache, 1, terms(&GateChanges::default())).unwrap();
     let chosen = vec![*page.heads.last().unwrap()];
-    front.tried(&cache, page, &Chosen { heads: chosen, ..Chosen::default() }, &[]);
+    front.tried(&cache, page, &Selection { heads: chosen, ..Selection::default() }, &[]);
     front.satisfied(&mut cache, &[CLASS, other], None);
     assert!(cache.needs_recent(CLASS) && !cache.needs_recent(other));
 }
@@ -254,9 +266,9 @@ fn class_in_which_jobs_came_while_it_was_looked_at_is_looked_at_further() {
         let mut page = front.next_page(&cache, 5, terms(&none)).unwrap();
         if is_new {
             // It has the place of the only one that is read again.
-            page.heads[0] = Head { rank: -9, seq: 500, ..page.heads[0] };
+            page.heads[0] = LaneJob { rank: -9, seq: 500, ..page.heads[0] };
         }
-        let chosen = Chosen { heads: page.heads.clone(), ..Chosen::default() };
+        let chosen = Selection { heads: page.heads.clone(), ..Selection::default() };
         front.tried(&cache, page, &chosen, &[]);
         let beyond = front.rest(false).beyond;
         assert_eq!(beyond, if is_new { vec![CLASS] } else { vec![] });

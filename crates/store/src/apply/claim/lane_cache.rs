@@ -17,11 +17,14 @@ use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 
 use self::aging::Aging;
-use super::front::{FrontRow, Plan};
 use super::gate_changes::FreedSlots;
-use super::limit::{Chosen, Lane, LaneGate, Limits, Stop, Terms, heads_of_each};
-use super::reach::Reach;
-use super::walk::Walk;
+use super::gates::ClaimContext;
+use super::lane::{Lane, LaneGate, jobs_of_each};
+use super::lane_scan::ScanCursor;
+use super::plan::{FirstJob, FirstPassPlan};
+use super::scan_budget::ScanBudget;
+use super::selection::{BlockedBy, Selection};
+use crate::apply::limit::Limits;
 use crate::command::{ClassId, ClassKey};
 
 /// How many lanes are remembered, and of how many gates what waits for them.
@@ -46,7 +49,7 @@ const FRONT_WITH_RECENT: usize = 128;
 /// What a writer remembers of lanes and gates.
 #[derive(Debug, Default)]
 pub struct LaneCache {
-    reach: Reach,
+    reach: ScanBudget,
     limits: Limits,
     lanes: Aging<(ClassId, i64), Lane>,
     /// Gates that were shut, and until when they are taken to be.
@@ -78,19 +81,19 @@ pub enum FoundBy {
     /// By the first look.
     First,
     /// By walking through the lanes, because the first look was not enough.
-    Walk,
+    ScanCursor,
 }
 
 impl LaneCache {
     /// Remembers nothing yet, for claims that look this far.
     #[must_use]
-    pub fn new(reach: Reach) -> Self {
+    pub fn new(reach: ScanBudget) -> Self {
         Self { reach, ..Self::default() }
     }
 
     /// Returns how far claims look.
     #[must_use]
-    pub const fn reach(&self) -> Reach {
+    pub const fn reach(&self) -> ScanBudget {
         self.reach
     }
 
@@ -153,13 +156,13 @@ impl LaneCache {
         classes: impl IntoIterator<Item = (ClassId, &'a ClassKey)>,
         wanted: usize,
         chance: i64,
-        terms: Terms<'_>,
-    ) -> Plan {
+        terms: ClaimContext<'_>,
+    ) -> FirstPassPlan {
         let classes: Vec<(ClassId, &ClassKey)> = classes.into_iter().collect();
-        let Reach { first_times, first_jobs, .. } = self.reach;
+        let ScanBudget { first_times, first_jobs, .. } = self.reach;
         let first_jobs = wanted.saturating_mul(first_times).max(first_jobs);
-        let first_jobs = heads_of_each(classes.len(), first_jobs);
-        let mut plan = Plan::default();
+        let first_jobs = jobs_of_each(classes.len(), first_jobs);
+        let mut plan = FirstPassPlan::default();
         for (class, key) in &classes {
             let may_hide = chance % WALKS == 0 && self.needs_recent(*class);
             let is_fair = self.limits.is_fair(&key.queue);
@@ -175,8 +178,8 @@ impl LaneCache {
                 let lane = self.limits.whole(*class, key);
                 // Where there is no gate, no job is stopped.
                 let most = if lane.gates.is_empty() { wanted } else { first_jobs };
-                let most = heads_of_each(classes.len(), most);
-                plan.first.insert(*class, lane.heads_worth_reading(most));
+                let most = jobs_of_each(classes.len(), most);
+                plan.first.insert(*class, lane.jobs_worth_reading(most));
                 plan.whole.insert(*class, lane);
             }
         }
@@ -188,7 +191,7 @@ impl LaneCache {
 
     /// Returns the lanes whose keys must be read.
     #[must_use]
-    pub fn unknown(&self, rows: &[FrontRow]) -> Vec<(ClassId, i64)> {
+    pub fn unknown(&self, rows: &[FirstJob]) -> Vec<(ClassId, i64)> {
         let lanes = rows.iter().filter_map(|row| Some((row.class, row.lane?)));
         let unknown: HashSet<(ClassId, i64)> =
             lanes.filter(|lane| self.lanes.get(lane).is_none()).collect();
@@ -218,13 +221,13 @@ impl LaneCache {
     }
 
     /// Notes what became of lanes: which gates are shut, and which lanes gave jobs.
-    pub fn note(&mut self, lanes: &[Lane], chosen: &Chosen, now: Timestamp, by: FoundBy) {
+    pub fn note(&mut self, lanes: &[Lane], chosen: &Selection, now: Timestamp, by: FoundBy) {
         self.is_uncertain = true;
         for (gate, stop) in &chosen.stopped {
             let until = match stop {
-                Stop::Full => now.after(SHUT_FOR),
-                Stop::Until(at) => (*at).min(now.after(SHUT_FOR)),
-                Stop::Busy | Stop::Kept => continue,
+                BlockedBy::Full => now.after(SHUT_FOR),
+                BlockedBy::Until(at) => (*at).min(now.after(SHUT_FOR)),
+                BlockedBy::Busy | BlockedBy::Reserved => continue,
             };
             self.shut.insert(*gate, until);
         }
@@ -235,7 +238,7 @@ impl LaneCache {
             };
             put_first(&mut self.recent.entry(*class).or_default().lanes, *number, RECENT_MAX);
         }
-        if by == FoundBy::Walk {
+        if by == FoundBy::ScanCursor {
             // Also if all were shut: the next one that opens is found without a walk.
             for lane in lanes.iter().filter(|lane| lane.number.is_some()) {
                 self.set_needed(lane.class, true);
@@ -245,13 +248,13 @@ impl LaneCache {
     }
 
     /// Notes which lanes wait for gates, and which have no jobs.
-    fn note_stops(&mut self, lanes: &[Lane], chosen: &Chosen) {
+    fn note_stops(&mut self, lanes: &[Lane], chosen: &Selection) {
         let gave: HashSet<usize> = chosen.heads.iter().map(|head| head.lane).collect();
         for (nth, (lane, stop)) in lanes.iter().zip(&chosen.stops).enumerate() {
             let Some(number) = lane.number else { continue };
             let of = (lane.class, number);
             match stop {
-                Some(Stop::Full | Stop::Until(_)) => {
+                Some(BlockedBy::Full | BlockedBy::Until(_)) => {
                     self.tried.insert(of);
                     let gates = lane.gates.iter().map(|gate| gate.id);
                     let shut = gates.filter(|gate| chosen.stopped.iter().any(|it| it.0 == *gate));
@@ -261,7 +264,7 @@ impl LaneCache {
                 // It is among those that gave jobs lately.
                 None if gave.contains(&nth) => drop(self.tried.insert(of)),
                 // The next claim may be luckier, or has a free slot.
-                Some(Stop::Busy | Stop::Kept) | None => {}
+                Some(BlockedBy::Busy | BlockedBy::Reserved) | None => {}
             }
         }
     }
@@ -310,7 +313,7 @@ impl LaneCache {
     /// Returns lanes of a class in which a slot has become free since they were tried, for a claim of
     /// `wanted` jobs: first what the batch itself has ended, then the latest.
     #[must_use]
-    pub fn freed(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<i64> {
+    pub fn freed(&self, class: ClassId, wanted: usize, terms: ClaimContext<'_>) -> Vec<i64> {
         let behind = terms.changes.freed_gates().flat_map(|gate| self.behind(gate));
         let behind = behind.filter(|lane| lane.0 == class).map(|lane| lane.1);
         let before = self.freed.get(&class).into_iter().flatten().copied();
@@ -329,7 +332,7 @@ impl LaneCache {
     /// Returns lanes that may have jobs that start, if the first jobs of the class were not enough,
     /// and how many jobs of each are worth reading: those in which a slot has become free, and those
     /// that gave jobs lately.
-    fn recent(&self, class: ClassId, wanted: usize, terms: Terms<'_>) -> Vec<(i64, usize)> {
+    fn recent(&self, class: ClassId, wanted: usize, terms: ClaimContext<'_>) -> Vec<(i64, usize)> {
         let Some(recent) = self.recent.get(&class).filter(|recent| recent.is_needed) else {
             return Vec::new();
         };
@@ -345,7 +348,7 @@ impl LaneCache {
         let each = wanted.min(share.saturating_add(SPARE));
         let worth = |number: i64| {
             let lane = self.get(class, number);
-            lane.map_or(each, |lane| lane.heads_worth_reading(each))
+            lane.map_or(each, |lane| lane.jobs_worth_reading(each))
         };
         all.into_iter().map(|number| (number, worth(number))).collect()
     }
@@ -358,7 +361,7 @@ impl LaneCache {
     }
 
     /// A walk has ended, or the first look was enough that has come by its first lanes.
-    pub fn walked(&mut self, walk: &Walk) {
+    pub fn walked(&mut self, walk: &ScanCursor) {
         for (class, place) in walk.places() {
             self.walked.insert(class, place);
         }
@@ -380,7 +383,7 @@ impl LaneCache {
     pub(super) fn is_shut(
         &self,
         gates: &[LaneGate],
-        Terms { changes, now, .. }: Terms<'_>,
+        ClaimContext { changes, now, .. }: ClaimContext<'_>,
     ) -> bool {
         gates.iter().any(|gate| {
             self.shut.get(&gate.id).is_some_and(|until| *until > now) && !changes.has_freed(gate.id)

@@ -1,22 +1,22 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::apply::front::Front;
-use crate::apply::front::tests::{CLASS, cache, claim, lane, per_tenant, rows};
-use crate::apply::gate_changes::GateChanges;
-use crate::apply::limit::Head;
-use crate::apply::limit::tests::{NOW, class, terms};
+use crate::apply::claim::first_pass::FirstPass;
+use crate::apply::claim::first_pass::tests::{CLASS, cache, claim, lane, per_tenant, rows};
+use crate::apply::claim::gate_changes::GateChanges;
+use crate::apply::claim::gates::tests::{NOW, class, terms};
+use crate::apply::claim::lane::LaneJob;
 
 #[test]
 fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_batch() {
     let limits = per_tenant(1);
     let gate = lane(&limits, 1).gates[0].id;
     let is_shut = |cache: &LaneCache, now, changes: &GateChanges| {
-        cache.is_shut(&lane(&limits, 1).gates, Terms { now, ..terms(changes) })
+        cache.is_shut(&lane(&limits, 1).gates, ClaimContext { now, ..terms(changes) })
     };
     let full = |cache: &mut LaneCache| {
-        let stopped = vec![(gate, Stop::Full)];
-        cache.note(&[], &Chosen { stopped, ..Chosen::default() }, NOW, FoundBy::First);
+        let stopped = vec![(gate, BlockedBy::Full)];
+        cache.note(&[], &Selection { stopped, ..Selection::default() }, NOW, FoundBy::First);
         cache.committed(FreedSlots::default());
     };
     let mut cache = cache(&limits, 1);
@@ -32,7 +32,7 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
     full(&mut cache);
     cache.note(
         &[],
-        &Chosen { stopped: vec![(gate, Stop::Full)], ..Chosen::default() },
+        &Selection { stopped: vec![(gate, BlockedBy::Full)], ..Selection::default() },
         NOW,
         FoundBy::First,
     );
@@ -49,13 +49,13 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     let mut cache = cache(&limits, 100);
     let none = GateChanges::default();
     let lanes: Vec<Lane> = (1..=100).map(|number| lane(&limits, number)).collect();
-    let heads = (0..100).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
-    let chosen = Chosen { heads, stops: vec![None; 100], ..Chosen::default() };
+    let heads = (0..100).map(|lane| LaneJob { lane, rank: 0, seq: 0 }).collect();
+    let chosen = Selection { heads, stops: vec![None; 100], ..Selection::default() };
     let key = class(true);
     let plan = |cache: &LaneCache, chance| cache.plan([(CLASS, &key)], 5, chance, terms(&none));
     cache.note(&lanes, &chosen, NOW, FoundBy::First);
     assert_eq!(plan(&cache, 0).recent, []);
-    cache.note(&lanes, &chosen, NOW, FoundBy::Walk);
+    cache.note(&lanes, &chosen, NOW, FoundBy::ScanCursor);
     let recent = (1..=16).map(|lane| (CLASS, lane, 2)).collect::<Vec<_>>();
     assert_eq!(plan(&cache, 1).recent, recent, "the best are read again");
     assert_eq!(plan(&cache, 1).first, HashMap::from([(CLASS, 32)]));
@@ -63,14 +63,14 @@ fn lanes_that_gave_jobs_are_read_while_the_first_jobs_are_not_enough() {
     assert!(walks.first.is_empty() && walks.by_lanes == [CLASS]);
     // A claim ahead of free slots would find nothing otherwise, and there would be no more of them
     // for a second.
-    let ahead = Terms { is_prefetch: true, ..terms(&none) };
+    let ahead = ClaimContext { is_prefetch: true, ..terms(&none) };
     let walks = cache.plan([(CLASS, &key)], 5, WALKS, ahead);
     assert_eq!(walks.by_lanes, [CLASS]);
     // Lanes 2 to 16 have no jobs any more.
     let mut some = rows(&[50, 1]);
     some[1].is_recent = true;
     let plan = plan(&cache, 1);
-    let mut front = Front::new(plan, some, &mut cache);
+    let mut front = FirstPass::new(plan, some, &mut cache);
     let lanes: Vec<i64> = cache.recent[&CLASS].lanes.iter().take(3).copied().collect();
     assert_eq!(lanes, [1, 17, 18]);
     assert_eq!(claim(&mut front, &mut cache, 1, &BTreeMap::new()), [50]);
@@ -93,10 +93,10 @@ fn lanes_of_a_batch_that_failed_are_forgotten() {
 }
 
 /// A choice that found these gates full.
-fn full(lanes: &[Lane]) -> Chosen {
-    let stops = vec![Some(Stop::Full); lanes.len()];
-    let stopped = lanes.iter().map(|lane| (lane.gates[0].id, Stop::Full)).collect();
-    Chosen { stops, stopped, is_all: true, ..Chosen::default() }
+fn full(lanes: &[Lane]) -> Selection {
+    let stops = vec![Some(BlockedBy::Full); lanes.len()];
+    let stopped = lanes.iter().map(|lane| (lane.gates[0].id, BlockedBy::Full)).collect();
+    Selection { stops, stopped, is_all: true, ..Selection::default() }
 }
 
 /// A batch in which an attempt of a lane ended.
@@ -119,14 +119,14 @@ fn lane_that_an_attempt_has_left_comes_first_until_it_was_tried() {
     cache.committed(ended(&lanes[1]).freed_slots());
     assert_eq!(cache.freed(CLASS, 1, terms(&none)), [2, 3]);
     assert!(cache.freed(ClassId(9), 1, terms(&none)).is_empty());
-    for by in [FoundBy::First, FoundBy::Walk] {
+    for by in [FoundBy::First, FoundBy::ScanCursor] {
         cache.note(&lanes[1..2], &full(&lanes[1..2]), NOW, by);
         assert_eq!(cache.freed(CLASS, 1, terms(&none)), [3]);
         // That batch failed, and may have been wrong.
         cache.begin_batch();
         assert_eq!(cache.freed(CLASS, 1, terms(&none)), [2, 3]);
     }
-    cache.note(&lanes[1..2], &full(&lanes[1..2]), NOW, FoundBy::Walk);
+    cache.note(&lanes[1..2], &full(&lanes[1..2]), NOW, FoundBy::ScanCursor);
     cache.committed(FreedSlots::default());
     assert_eq!(cache.freed(CLASS, 1, terms(&none)), [3]);
     cache.are_empty(CLASS, [3]);
@@ -179,8 +179,8 @@ fn lane_that_waits_for_a_gate_comes_first_when_another_one_leaves_it() {
     assert_eq!(cache.freed(ClassId(9), 1, terms(&none)), [50]);
     // One that has no jobs waits for nothing, and another one that was seen to wait does.
     let seen = [of_tenant(10), of_tenant(2)];
-    let chosen = Chosen { stops: vec![None, Some(Stop::Full)], ..full(&seen) };
-    cache.note(&seen, &chosen, NOW, FoundBy::Walk);
+    let chosen = Selection { stops: vec![None, Some(BlockedBy::Full)], ..full(&seen) };
+    cache.note(&seen, &chosen, NOW, FoundBy::ScanCursor);
     cache.committed(FreedSlots::default());
     cache.committed(ended(&of_tenant(99)).freed_slots());
     assert_eq!(cache.freed(CLASS, 1, terms(&none)), [99, 2, 9, 8, 7, 6, 5, 4]);
@@ -193,11 +193,11 @@ fn claim_of_many_jobs_reads_its_share_of_each_lane() {
     let (mut cache, none, key) = (cache(&limits, 100), GateChanges::default(), class(true));
     let lanes: Vec<Lane> = (1..=30).map(|number| lane(&limits, number)).collect();
     lanes.iter().for_each(|lane| cache.committed(ended(lane).freed_slots()));
-    let heads = (0..30).map(|lane| Head { lane, rank: 0, seq: 0 }).collect();
-    let gave = Chosen { heads, stops: vec![None; 30], ..Chosen::default() };
-    let nothing = Chosen { stops: vec![None; 30], ..Chosen::default() };
+    let heads = (0..30).map(|lane| LaneJob { lane, rank: 0, seq: 0 }).collect();
+    let gave = Selection { heads, stops: vec![None; 30], ..Selection::default() };
+    let nothing = Selection { stops: vec![None; 30], ..Selection::default() };
     let recent = |cache: &LaneCache| cache.plan([(CLASS, &key)], 512, 1, terms(&none)).recent;
-    cache.note(&lanes, &nothing, NOW, FoundBy::Walk);
+    cache.note(&lanes, &nothing, NOW, FoundBy::ScanCursor);
     let read = recent(&cache);
     assert_eq!((read.len(), read[0].2), (30, 2 * 512 / 30 + 8));
     cache.note(&lanes, &gave, NOW, FoundBy::First);
@@ -212,8 +212,9 @@ fn lane_in_which_another_server_was_busy_is_tried_again() {
     let (mut cache, none) = (cache(&limits, 1), GateChanges::default());
     let lanes = [lane(&limits, 1)];
     cache.committed(ended(&lanes[0]).freed_slots());
-    let chosen = Chosen { stops: vec![Some(Stop::Busy)], is_all: true, ..Chosen::default() };
-    cache.note(&lanes, &chosen, NOW, FoundBy::Walk);
+    let chosen =
+        Selection { stops: vec![Some(BlockedBy::Busy)], is_all: true, ..Selection::default() };
+    cache.note(&lanes, &chosen, NOW, FoundBy::ScanCursor);
     cache.committed(FreedSlots::default());
     assert_eq!(cache.freed(CLASS, 1, terms(&none)), [1]);
 }
@@ -226,7 +227,7 @@ fn walk_that_finds_nothing_lets_the_next_claim_read_the_lanes_that_opened() {
     cache.committed(ended(&lane(&limits, 2)).freed_slots());
     let recent = |cache: &LaneCache| cache.plan([(CLASS, &key)], 5, 1, terms(&none)).recent;
     assert_eq!(recent(&cache), []);
-    cache.note(&lanes, &full(&lanes), NOW, FoundBy::Walk);
+    cache.note(&lanes, &full(&lanes), NOW, FoundBy::ScanCursor);
     assert_eq!(recent(&cache), [(CLASS, 2, 2)]);
 }
 

@@ -94,7 +94,7 @@ impl World {
             let mut heads = Vec::new();
             for (lane, tenant) in self.tenants.iter().enumerate() {
                 let first = tenant.waiting.iter().take(free.len());
-                heads.extend(first.map(|seq| Head { lane, rank: tenant.rank, seq: *seq }));
+                heads.extend(first.map(|seq| LaneJob { lane, rank: tenant.rank, seq: *seq }));
             }
             let mut turns = server.shares.turns(&lanes, heads, now);
             let mut chosen = Vec::new();
@@ -257,7 +257,7 @@ fn ten_thousand_tenants_all_come_round() {
         let seen: Vec<usize> = open.take(32).collect();
         let lanes: Vec<Lane> = seen.iter().map(|n| lane(*n)).collect();
         let heads = seen.iter().enumerate().flat_map(|(lane, n)| {
-            waiting[*n].iter().take(10).map(move |seq| Head { lane, rank: 0, seq: *seq })
+            waiting[*n].iter().take(10).map(move |seq| LaneJob { lane, rank: 0, seq: *seq })
         });
         let now = Timestamp(look * 100);
         let mut turns = shares.turns(&lanes, heads.collect(), now);
@@ -288,7 +288,7 @@ fn job_that_a_gate_stops_gives_its_place_to_the_next_share() {
     world.add("a", (1, SECOND), 3);
     world.add("b", (1, SECOND), 3);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
-    let heads = (0..6).map(|seq| Head { lane: usize::from(seq > 2), rank: 0, seq });
+    let heads = (0..6).map(|seq| LaneJob { lane: usize::from(seq > 2), rank: 0, seq });
     let mut turns = shares.turns(&lanes, heads.collect(), Timestamp(0));
     let (mut taken, mut refused) = (Vec::new(), 0);
     while let Some(()) = turns.try_next(|head| {
@@ -363,7 +363,7 @@ fn share_that_a_limit_held_up_catches_up_by_minutes_at_most() {
     world.add("b", (1, SECOND), 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     let both = |shares: &mut Shares, now: i64| {
-        let heads = (0..2).map(|lane| Head { lane, rank: 0, seq: i64::from(lane == 1) });
+        let heads = (0..2).map(|lane| LaneJob { lane, rank: 0, seq: i64::from(lane == 1) });
         drop(shares.turns(&lanes, heads.collect(), Timestamp(now)));
     };
     for hour in 0..24 {

@@ -3,7 +3,7 @@
 /// Bounds of what one claim reads. Only tests have others than [`Reach::STANDARD`]: few jobs are
 /// enough for these to come to the end of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct ScanBudget {
     /// How many times as many of the first jobs of a class as it wants the first look of a claim reads,
     /// if it is of few classes.
     pub first_times: usize,
@@ -20,7 +20,7 @@ pub struct Reach {
     pub pages: [u32; 4],
 }
 
-impl Reach {
+impl ScanBudget {
     /// What is right for stores that people use.
     pub const STANDARD: Self = Self {
         first_times: 2,
@@ -52,7 +52,7 @@ impl Reach {
     }
 }
 
-impl Default for Reach {
+impl Default for ScanBudget {
     fn default() -> Self {
         Self::STANDARD
     }

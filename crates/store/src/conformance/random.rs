@@ -49,10 +49,10 @@ pub fn check_seed<H: Harness>(harness: &H, seed: u64, scripts: u32) {
 }
 
 /// Plays `scripts` random scripts, most of which set limits, from one seed on a store that looks less
-/// far ([`Reach::SHORT`]). It may take other jobs than the model would, which takes the same ones if
+/// far ([`ScanBudget::SHORT`]). It may take other jobs than the model would, which takes the same ones if
 /// they may start, and in their order.
 ///
-/// [`Reach::SHORT`]: crate::apply::claim::scan_budget::ScanBudget::SHORT
+/// [`ScanBudget::SHORT`]: crate::apply::claim::scan_budget::ScanBudget::SHORT
 pub fn check_seed_of_short_looks<H: Harness>(harness: &H, seed: u64, scripts: u32) {
     check_scripts(harness, seed, scripts, Limited::Often);
 }

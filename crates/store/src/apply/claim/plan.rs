@@ -37,6 +37,6 @@ pub struct FirstJob {
     pub rank: i64,
     /// Its number.
     pub seq: i64,
-    /// Whether it was read for its lane, which [`Plan::recent`] names.
+    /// Whether it was read for its lane, which [`FirstPassPlan::recent`] names.
     pub is_recent: bool,
 }

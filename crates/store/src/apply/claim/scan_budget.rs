@@ -1,6 +1,6 @@
 //! How far a claim by limits looks.
 
-/// Bounds of what one claim reads. Only tests have others than [`Reach::STANDARD`]: few jobs are
+/// Bounds of what one claim reads. Only tests have others than [`ScanBudget::STANDARD`]: few jobs are
 /// enough for these to come to the end of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanBudget {

@@ -9,7 +9,7 @@ const MISSED: &str = "OL001";
 const APPLIED: &str = "OL004";
 /// What it says of a server whose lane of the event log was closed.
 const NO_LANE: &str = "OL005";
-/// What opens a batch: it locks the row that each batch of a server changes first.
+/// The function that opens a batch. It locks the row that each batch of a server changes first.
 const OPENING: &str = "open_batch(";
 
 /// Why statements of a transaction were not carried out.

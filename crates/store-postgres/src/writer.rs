@@ -45,7 +45,6 @@ mod depth;
 mod enqueue;
 mod extend;
 mod fitting;
-mod front;
 mod idempotency;
 mod lanes;
 mod leadership;

@@ -80,12 +80,13 @@ pub(crate) fn start(
     owned: Owned,
     clock: Arc<dyn Clock>,
     latest: Timestamp,
-    reach: ScanBudget,
+    budget: ScanBudget,
 ) -> Result<(Sender<Request>, JoinHandle<()>), std::io::Error> {
     let (requests, receiver) = channel();
+    let cache = Cache { lane_cache: LaneCache::new(budget), ..Cache::default() };
     let thread = std::thread::Builder::new()
         .name("sqlite-writer".into())
-        .spawn(move || run(owned, clock.as_ref(), (latest, reach), &receiver))?;
+        .spawn(move || run(owned, cache, clock.as_ref(), latest, &receiver))?;
     Ok((requests, thread))
 }
 
@@ -104,11 +105,11 @@ struct Cache {
 
 fn run(
     mut owned: Owned,
+    mut cache: Cache,
     clock: &dyn Clock,
-    (mut latest, reach): (Timestamp, ScanBudget),
+    mut latest: Timestamp,
     requests: &Receiver<Request>,
 ) {
-    let mut cache = Cache { lane_cache: LaneCache::new(reach), ..Cache::default() };
     let mut stale = true;
     while let Ok(request) = next(requests, &mut owned.mark) {
         match request {

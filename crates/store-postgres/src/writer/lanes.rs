@@ -1,7 +1,7 @@
 //! Claims of jobs that limits may hold back: their lanes, and the gates that they pass.
 //!
-//! Where the first look ([`super::front`]) finds too few, or comes to a fair class, three more round
-//! trips follow, and two for each further page of lanes:
+//! The order of steps is that of [`outlast_store::apply::claim::driver`]. Where the first pass finds too
+//! few, or comes to a fair class, three more round trips follow, and two for each further page of lanes:
 //!
 //! ```text
 //! lanes, and the version of the limits ─▶ lock their gates, read what these count; heads of lanes
@@ -37,10 +37,12 @@ use crate::failure::Failure;
 use crate::row::{STORED, get, text};
 use crate::writer::Tx;
 use crate::writer::claim::TAKE_CHOSEN;
-use crate::writer::front::KEYS;
 use crate::writer::limit::LOCK;
-use sql::{COUNT_GATES, FRONT, HEADS, KEEP_STARTS, LOCK_GATES, MAKE_GATES, NOT_PAUSED};
-pub(super) use sql::{LANES, VERSION_SHARED};
+pub(super) use sql::LANES;
+use sql::VERSION_SHARED;
+use sql::{
+    COUNT_GATES, FIRST, FRONT, HEADS, KEEP_STARTS, KEYS, LOCK_GATES, MAKE_GATES, NOT_PAUSED, RECENT,
+};
 
 /// Of the locks of gates that are being made: `lim` as a number.
 pub(super) const MAKING: i32 = 0x006c_696d;
@@ -213,7 +215,38 @@ impl LaneSource for Tx<'_> {
     }
 
     async fn first_jobs(&mut self, plan: &FirstPassPlan) -> Result<Option<Vec<FirstJob>>, Failure> {
-        self.read_first_jobs(plan).await
+        let (now, but) = (self.batch.context.now.0, self.claiming.avoided.clone());
+        let number = |most: usize| i64::try_from(most).unwrap_or(i64::MAX);
+        let first = plan.first.iter().map(|(class, most)| (class.0, number(*most)));
+        let (classes, most): (Vec<i64>, Vec<i64>) = first.unzip();
+        let (ranks, seqs) = self.lowest_of(&classes);
+        let mut statements = vec![
+            Statement::new(VERSION_SHARED, values![LOCK]),
+            Statement::new(FIRST, values![classes, most, now, ranks, seqs, but.clone()]),
+        ];
+        if !plan.recent.is_empty() {
+            let (mut classes, mut lanes, mut most) = (vec![], vec![], vec![]);
+            for (class, lane, each) in &plan.recent {
+                classes.push(class.0);
+                lanes.push(*lane);
+                most.push(number(*each));
+            }
+            let (ranks, seqs) = self.lowest_of(&classes);
+            let values = values![classes, lanes, now, most, ranks, seqs, but];
+            statements.push(Statement::new(RECENT, values));
+        }
+        let read = self.query_all(statements).await?;
+        let answer = |at: usize| read.get(at).map_or(&[][..], Vec::as_slice);
+        let Some(version) = answer(0).first() else { return Ok(None) };
+        self.confirm_limits(get(version, 0)?)?;
+        let mut rows = Vec::new();
+        let first = answer(1).iter().map(|row| (false, row));
+        for (is_recent, row) in first.chain(answer(2).iter().map(|row| (true, row))) {
+            let class = ClassId(get(row, 0)?);
+            let lane = if plan.has_lanes(class) { Some(get(row, 1)?) } else { None };
+            rows.push(FirstJob { class, lane, rank: get(row, 2)?, seq: get(row, 3)?, is_recent });
+        }
+        Ok(Some(rows))
     }
 
     async fn keys_of(&mut self, lanes: &[(ClassId, i64)]) -> Result<Vec<FoundLane>, Failure> {
@@ -291,42 +324,32 @@ impl LaneSource for Tx<'_> {
         lanes: &[Lane],
         chosen: &[LaneJob],
     ) -> Result<TakeResult<Row>, Failure> {
-        let mut order = Order::of(lanes, chosen);
+        let Order { named, free, mut places } = Order::of(lanes, chosen);
         let now = self.batch.context.now.0;
-        let (from, low) = self.lowest_of(&order.free.classes);
-        let Order { named, free, .. } = &mut order;
-        let values = values![
-            std::mem::take(&mut named.classes),
-            std::mem::take(&mut named.ranks),
-            std::mem::take(&mut named.seqs),
-            std::mem::take(&mut named.keys),
-            now,
-            std::mem::take(&mut free.classes),
-            std::mem::take(&mut free.numbers),
-            std::mem::take(&mut free.keys),
-            std::mem::take(&mut free.counts),
-            from,
-            low,
-            self.claiming.avoided.clone(),
-        ];
+        let (from, low) = self.lowest_of(&free.classes);
+        let NamedJobs { classes, ranks, seqs, keys } = named;
+        let CountedJobs { classes: of, numbers, keys: with, counts } = free;
+        let but = self.claiming.avoided.clone();
+        let values =
+            values![classes, ranks, seqs, keys, now, of, numbers, with, counts, from, low, but];
         let mut rows = self.query_fitting(Statement::new(TAKE_CHOSEN, values)).await?;
         sort_as_chosen(&mut rows, chosen);
         let mut result = TakeResult::default();
         for row in rows {
             let (seq, class) = (get(&row, 0)?, ClassId(get(&row, STORED)?));
             let number = get(&row, STORED + 10)?;
-            let lane = order.lane_of(seq, class, number);
+            let lane = places.take(seq, class, number);
             let place = (get(&row, STORED + 1)?, seq);
             result.taken.push(Taken { job: row, place, lane });
         }
         // Others have locked the rest, or these have other keys than their lane.
-        for (seq, lane) in order.named_lanes {
+        for (seq, lane) in places.named {
             result.missed.push(seq);
             let Some(lane) = lanes.get(lane) else { continue };
             result.passed_over.push(lane.class);
             self.cache.lane_cache.forget(lane);
         }
-        let mut short = order.short;
+        let mut short = places.short;
         short.retain(|_, count| *count > 0);
         result.passed_over.extend(short.keys());
         for row in self.take_instead(lanes, short.values().sum()).await? {
@@ -374,9 +397,15 @@ struct CountedJobs {
 struct Order {
     named: NamedJobs,
     free: CountedJobs,
-    /// The lanes of named jobs that were not taken yet, by the number of the job.
-    named_lanes: HashMap<i64, usize>,
-    free_lanes: HashMap<(ClassId, Option<i64>), usize>,
+    places: Places,
+}
+
+/// The places of the lanes that jobs are taken from.
+#[derive(Debug, Default)]
+struct Places {
+    /// Of named jobs that were not taken yet, by the number of the job.
+    named: HashMap<i64, usize>,
+    free: HashMap<(ClassId, Option<i64>), usize>,
     /// How many jobs of classes were chosen that were not taken yet, and pass no gate.
     short: BTreeMap<ClassId, i64>,
 }
@@ -395,7 +424,7 @@ impl Order {
             order.named.ranks.push(head.rank);
             order.named.seqs.push(head.seq);
             order.named.keys.push(keys_of(lane));
-            order.named_lanes.insert(head.seq, head.lane);
+            order.places.named.insert(head.seq, head.lane);
         }
         for (nth, count) in free {
             let Some(lane) = lanes.get(nth) else { continue };
@@ -403,20 +432,22 @@ impl Order {
             order.free.numbers.push(lane.number);
             order.free.keys.push(keys_of(lane));
             order.free.counts.push(count);
-            order.free_lanes.insert((lane.class, lane.number), nth);
-            *order.short.entry(lane.class).or_default() += count;
+            order.places.free.insert((lane.class, lane.number), nth);
+            *order.places.short.entry(lane.class).or_default() += count;
         }
         order
     }
+}
 
-    /// A job was taken; returns its lane.
-    fn lane_of(&mut self, seq: i64, class: ClassId, number: i64) -> Option<usize> {
-        let named = self.named_lanes.remove(&seq);
+impl Places {
+    /// A job was taken; returns the place of its lane.
+    fn take(&mut self, seq: i64, class: ClassId, number: i64) -> Option<usize> {
+        let named = self.named.remove(&seq);
         if named.is_none() {
             self.short.entry(class).and_modify(|count| *count -= 1);
         }
-        let of_lane = || self.free_lanes.get(&(class, Some(number)));
-        let free = || of_lane().or_else(|| self.free_lanes.get(&(class, None))).copied();
+        let of_lane = || self.free.get(&(class, Some(number)));
+        let free = || of_lane().or_else(|| self.free.get(&(class, None))).copied();
         named.or_else(free)
     }
 }

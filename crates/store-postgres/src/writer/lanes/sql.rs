@@ -112,3 +112,37 @@ pub(in crate::writer) const HEADS: &str = "select w.nth, h.rank, h.seq
 
 pub(in crate::writer) const KEEP_STARTS: &str = "update gate g set used_until = k.used_until
      from unnest($1::bigint[], $2::bigint[]) k(id, used_until) where g.id = any(array[k.id])";
+
+/// The first jobs of classes whose queues are not paused, but for those that are avoided.
+pub(in crate::writer) const FIRST: &str = "select w.class, r.lane, r.rank, r.seq
+     from unnest($1::bigint[], $2::bigint[], $4::bigint[], $5::bigint[]) w(class, n, rank, seq)
+     cross join lateral (
+         select r.lane, r.rank, r.seq from ready r
+         where r.class = (select c.id from class c where c.id = w.class
+                 and not exists (select 1 from queue q where q.name = c.queue and q.paused))
+             and (r.rank, r.seq) >= (w.rank, w.seq)
+             and (r.expires is null or r.expires > $3) and r.seq <> all($6::bigint[])
+         order by r.class, r.rank, r.seq limit w.n) r";
+
+/// The first jobs of lanes that gave some lately.
+pub(in crate::writer) const RECENT: &str = "select w.class, w.lane, r.rank, r.seq
+     from unnest($1::bigint[], $2::bigint[], $4::bigint[], $5::bigint[], $6::bigint[])
+         w(class, lane, n, rank, seq)
+     cross join lateral (
+         select r.rank, r.seq from ready r
+         where r.class = (select c.id from class c where c.id = w.class
+                 and not exists (select 1 from queue q where q.name = c.queue and q.paused))
+             and r.lane = w.lane and r.lane <> 0
+             and (r.rank, r.seq) >= (w.rank, w.seq) and (r.expires is null or r.expires > $3)
+             and r.seq <> all($7::bigint[])
+         order by r.class, r.lane, r.rank, r.seq limit w.n) r";
+
+/// The keys of the first job of each lane.
+pub(in crate::writer) const KEYS: &str = "select w.class, w.lane, j.keys
+     from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) w(class, lane, rank, seq)
+     cross join lateral (
+         select r.seq from ready r
+         where r.class = w.class and r.lane = w.lane and r.lane <> 0
+             and (r.rank, r.seq) >= (w.rank, w.seq)
+         order by r.class, r.lane, r.rank, r.seq limit 1) r
+     join job_row j on j.seq = any(array[r.seq])";

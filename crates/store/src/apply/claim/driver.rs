@@ -243,6 +243,15 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
         self.source.still_wanted(self.max, self.done.jobs.len())
     }
 
+    /// Returns those of the classes that there are.
+    async fn known(
+        &mut self,
+        classes: &[ClassId],
+    ) -> Result<Vec<(ClassId, Arc<ClassKey>)>, S::Error> {
+        self.source.learn(classes).await?;
+        Ok(classes.iter().filter_map(|id| Some((*id, self.source.class(*id)?))).collect())
+    }
+
     async fn run(&mut self, classes: &[ClassId]) -> Result<(), S::Error> {
         let (beyond, way) = self.first_pass(classes).await?;
         if !beyond.is_empty() {
@@ -298,9 +307,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
 
     /// Reads the first jobs, and the keys of lanes that are not remembered.
     async fn read_front(&mut self, classes: &[ClassId]) -> Result<Option<FirstPass>, S::Error> {
-        self.source.learn(classes).await?;
-        let known: Vec<(ClassId, Arc<ClassKey>)> =
-            classes.iter().filter_map(|id| Some((*id, self.source.class(*id)?))).collect();
+        let known = self.known(classes).await?;
         let (limits, wanted) = (self.limits.clone(), self.wanted());
         let memory = self.source.memory();
         memory.lane_cache.set_limits(&limits);
@@ -444,9 +451,8 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
     /// while the limits are being changed. Of a class that limits tell apart by keys, these are the
     /// lanes in which a slot has become free and those of its first jobs.
     async fn begin_walk(&mut self, classes: &[ClassId]) -> Result<Option<LaneScan>, S::Error> {
-        self.source.learn(classes).await?;
         let known: HashMap<ClassId, Arc<ClassKey>> =
-            classes.iter().filter_map(|id| Some((*id, self.source.class(*id)?))).collect();
+            self.known(classes).await?.into_iter().collect();
         let is_apart =
             |class: &ClassId| known.get(class).is_some_and(|key| self.limits.need_lanes(key));
         let (apart, whole): (Vec<ClassId>, Vec<ClassId>) =

@@ -51,7 +51,7 @@ const TARGET: &[(&str, &str, &str)] = &[
     ("client_key", "worker.client_key", "--client-key"),
 ];
 
-/// What a server is asked for.
+/// What the server lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Actions,
@@ -91,7 +91,7 @@ fn with_values(command: Command, lists_letters: bool) -> Command {
     adjusted.mut_subcommands(|command| with_values(command, lists_letters))
 }
 
-/// What begins like this; nothing if the server cannot be asked.
+/// Returns names that begin with what was typed; none if the server cannot be asked.
 fn candidates(asked: Asked, typed: &str) -> Vec<CompletionCandidate> {
     // The shell's words follow the first `--`.
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);

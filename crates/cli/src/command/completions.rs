@@ -1,6 +1,7 @@
 //! `outlast completions`: what a shell needs to complete our command line.
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
+use clap_complete::Shell;
 use clap_complete::env::Shells;
 use outlast_cli_core::exit::{Exit, Failure};
 
@@ -14,34 +15,13 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// The shells that can complete.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Shell {
-    Bash,
-    Elvish,
-    Fish,
-    Powershell,
-    Zsh,
-}
-
-impl Shell {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Bash => "bash",
-            Self::Elvish => "elvish",
-            Self::Fish => "fish",
-            Self::Powershell => "powershell",
-            Self::Zsh => "zsh",
-        }
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let failed = |error: &dyn std::fmt::Display| {
-        Failure::failed(format!("no completion for {}: {error}", args.shell.name()))
+        Failure::failed(format!("no completion for {}: {error}", args.shell))
     };
     let shells = Shells::builtins();
-    let shell = shells.completer(args.shell.name()).ok_or_else(|| failed(&"unknown shell"))?;
+    let shell =
+        shells.completer(&args.shell.to_string()).ok_or_else(|| failed(&"unknown shell"))?;
     let mut script = Vec::new();
     shell
         .write_registration(completion::VARIABLE, "outlast", "outlast", "outlast", &mut script)

@@ -103,6 +103,11 @@ impl StartFailure {
         Self { reason: reason.into(), fault: StartFault::Host }
     }
 
+    /// A system call without which this cannot be done has failed; it says nothing about the job.
+    pub(crate) fn cannot(what: impl Display, error: impl Into<io::Error>) -> Self {
+        Self::of_call(format_args!("cannot {what}"), &error.into())
+    }
+
     /// A failure of a system call that says nothing about the job.
     pub(crate) fn of_call(what: impl Display, error: &io::Error) -> Self {
         Self { reason: format!("{what}: {error}"), fault: StartFault::of(error) }

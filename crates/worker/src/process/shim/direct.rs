@@ -27,7 +27,7 @@ use crate::process::sys::{self, Fork};
 pub(super) fn run_in_cgroup(channel: Channel, spec: &ShimSpec, folder: PathBuf) -> i32 {
     match Group::create(folder) {
         Ok(group) => run(channel, spec, Some(group)),
-        Err(error) => refuse(&channel, &cannot("make a cgroup", error)),
+        Err(error) => refuse(&channel, &StartFailure::cannot("make a cgroup", error)),
     }
 }
 
@@ -60,7 +60,7 @@ fn run(mut channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
             if let Some(group) = group {
                 group.remove();
             }
-            refuse(&channel, &cannot("hold a process tree", error))
+            refuse(&channel, &StartFailure::cannot("hold a process tree", error))
         }
     }
 }
@@ -91,13 +91,13 @@ fn supervise(
     spec: &ShimSpec,
     (group, lifeline): (Option<&Group>, OwnedFd),
 ) -> Result<Watched, StartFailure> {
-    become_subreaper().map_err(|error| cannot("become a subreaper", error))?;
-    let signs =
-        Signs::new(spec.deadline_boot_ms).map_err(|error| cannot("watch for signals", error))?;
+    become_subreaper().map_err(|error| StartFailure::cannot("become a subreaper", error))?;
+    let signs = Signs::new(spec.deadline_boot_ms)
+        .map_err(|error| StartFailure::cannot("watch for signals", error))?;
     let entrance = group
         .map(Group::entrance)
         .transpose()
-        .map_err(|error| cannot("enter the cgroup", error))?;
+        .map_err(|error| StartFailure::cannot("enter the cgroup", error))?;
     let oom = OomWatch::start(group.map(Group::folder));
     channel.report(&Report::Starting);
     let job = job::start(spec, entrance)?;
@@ -116,10 +116,6 @@ fn tree_of(group: Option<&Group>, job: Option<Pid>) -> Tree {
 
 fn become_subreaper() -> io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)
-}
-
-fn cannot(what: &str, error: impl Into<io::Error>) -> StartFailure {
-    StartFailure::of_call(format_args!("cannot {what}"), &error.into())
 }
 
 fn refuse(channel: &Channel, failure: &StartFailure) -> i32 {

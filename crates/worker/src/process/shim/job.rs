@@ -15,8 +15,7 @@ use crate::process::sys::JobEntry;
 ///
 /// Whatever can fail is done before: an error means that nothing was executed.
 pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, StartFailure> {
-    let null =
-        open_null().map_err(|error| StartFailure::of_call("cannot open /dev/null", &error))?;
+    let null = open_null().map_err(|error| StartFailure::cannot("open /dev/null", error))?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));

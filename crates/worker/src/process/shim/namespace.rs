@@ -45,7 +45,7 @@ pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
             return inner_main(&mut channel, &spec, lifeline.into());
         }
         Err(error) => {
-            let failure = StartFailure::of_call("cannot make a pid namespace", &error);
+            let failure = StartFailure::cannot("make a pid namespace", error);
             channel.report(&Report::SpawnFailed(failure));
             channel.report(&Report::Empty);
             return 1;
@@ -91,14 +91,14 @@ fn supervise(
 ) -> Result<(), StartFailure> {
     // A parent that died before this line is noticed by the lifeline.
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| cannot("ask for the parent's death signal", error))?;
+        .map_err(|error| StartFailure::cannot("ask for the parent's death signal", error))?;
     let outside = OutsideView::open();
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
     arrange_mounts(spec)?;
-    let signs =
-        Signs::new(spec.deadline_boot_ms).map_err(|error| cannot("watch for signals", error))?;
+    let signs = Signs::new(spec.deadline_boot_ms)
+        .map_err(|error| StartFailure::cannot("watch for signals", error))?;
     let oom = OomWatch::start(None);
     channel.report(&Report::Starting);
     let job = job::start(spec, None)?;
@@ -183,11 +183,7 @@ fn is_out_of_reach(path: &Path) -> bool {
 }
 
 fn cannot_hide(path: &Path, error: Errno) -> StartFailure {
-    cannot(&format!("hide {} from jobs", path.display()), error)
-}
-
-fn cannot(what: &str, error: impl Into<io::Error>) -> StartFailure {
-    StartFailure::of_call(format_args!("cannot {what}"), &error.into())
+    StartFailure::cannot(format_args!("hide {} from jobs", path.display()), error)
 }
 
 /// Covers the folder that `folder` is in, so that it seems to be the only one there.

@@ -64,7 +64,7 @@ use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
 use outlast_store::record::JobRecord;
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, WorkerMoved};
-use outlast_store::{Command, Reply, Store, StoreError};
+use outlast_store::{Command, Reply, Request, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -73,8 +73,8 @@ use crate::metrics::Metrics;
 use crate::settings::Settings;
 use batch_writer::Storage;
 pub use configured_limits::ConfigureError;
-pub(crate) use error::unexpected;
 pub use error::{ClaimError, OrderError, Unavailable};
+use error::{reply_of, wrong_reply};
 use input::Input;
 use shared_state::SharedState;
 use store_health::{OwnRead, Trouble};
@@ -172,7 +172,11 @@ impl Engine {
     ///
     /// # Errors
     /// Returns [`Unavailable`] when the store is unreachable or the server is stopping.
-    pub async fn submit(&self, command: Command) -> Result<Reply, Unavailable> {
+    pub async fn submit<R: Request>(&self, request: R) -> Result<R::Reply, Unavailable> {
+        reply_of::<R>(self.submit_any(request.into()).await?)
+    }
+
+    async fn submit_any(&self, command: Command) -> Result<Reply, Unavailable> {
         let begun = self.admit(&command)?;
         if command.takes_keys() {
             let (reply, _) = self.submit_unique(command).await?;
@@ -186,11 +190,20 @@ impl Engine {
         Ok(reply)
     }
 
-    /// As [`Engine::submit`]; the command comes back with its reply.
-    pub(crate) async fn submit_keeping(
+    /// As [`Engine::submit`]; the request comes back with its reply.
+    pub(crate) async fn submit_keeping<R: Request>(
         &self,
-        command: Command,
-    ) -> Result<(Reply, Command), Unavailable> {
+        request: R,
+    ) -> Result<(R::Reply, R), Unavailable> {
+        let (reply, command) = self.submit_keeping_any(request.into()).await?;
+        let reply = reply_of::<R>(reply)?;
+        match R::from_command(command) {
+            Some(request) => Ok((reply, request)),
+            None => Err(wrong_reply::<R>()),
+        }
+    }
+
+    async fn submit_keeping_any(&self, command: Command) -> Result<(Reply, Command), Unavailable> {
         let begun = self.admit(&command)?;
         let (reply, command) = if command.takes_keys() {
             self.submit_unique(command).await?
@@ -228,19 +241,23 @@ impl Engine {
     }
 
     /// Puts a part of a heartbeat into the next batch of heartbeats. It must move no job.
-    pub(crate) async fn beat(&self, command: Command) -> Result<Reply, Unavailable> {
+    pub(crate) async fn beat<R: Request>(&self, request: R) -> Result<R::Reply, Unavailable> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.inner.heartbeats.send((command, reply)).await;
+        let sent = self.inner.heartbeats.send((request.into(), reply)).await;
         sent.map_err(|_closed| Unavailable::stopping())?;
-        answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))
+        reply_of::<R>(answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?)
     }
 
     /// Submits a lapse that was judged at `judged`. It is refused if contact with the store broke
     /// since: what was seen before proves nothing then.
-    pub(crate) async fn lapse(&self, lapse: Lapse, judged: BootTime) -> Result<Reply, Unavailable> {
+    pub(crate) async fn lapse(
+        &self,
+        lapse: Lapse,
+        judged: BootTime,
+    ) -> Result<<Lapse as Request>::Reply, Unavailable> {
         let (reply, answer) = oneshot::channel();
         self.send(Input::Lapse { lapse, judged, reply }).await?;
-        answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))
+        reply_of::<Lapse>(answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?)
     }
 
     /// Reads what the server itself must know: while that fails, it is not ready.
@@ -353,8 +370,8 @@ impl Engine {
             for woken in &mut woken {
                 woken.as_mut().enable();
             }
-            let claimed = match self.submit(Command::Claim(claim.clone())).await? {
-                Reply::Claimed(Err(ClaimRefusal::NotActive(_))) if !woken.is_empty() => {
+            let claimed = match self.submit(claim.clone()).await? {
+                Err(ClaimRefusal::NotActive(_)) if !woken.is_empty() => {
                     // What wakes it is for others.
                     drop(woken);
                     let again = tokio::time::Instant::now() + INACTIVE_PAUSE;
@@ -367,8 +384,7 @@ impl Engine {
                     }
                     continue;
                 }
-                Reply::Claimed(claimed) => claimed?,
-                other => return Err(unexpected("a claim", &other).into()),
+                claimed => claimed?,
             };
             self.claimed_plain(&claimed, (&queues, tenant.as_deref()), end);
             let claimed = claimed.jobs;
@@ -434,10 +450,7 @@ impl Engine {
         let evidence = format!("ordered by {by}").into();
         let (event, by_whom) = (order.event(), by.clone());
         let step = WorkerMove { worker, event, session: None, by: by_whom, evidence };
-        let moved = match self.submit(Command::Worker(step)).await? {
-            Reply::WorkerMoved(moved) => moved?,
-            other => return Err(unexpected("an order", &other).into()),
-        };
+        let moved = self.submit(step).await??;
         self.send(Input::Order { worker, order, by }).await?;
         Ok(moved)
     }

@@ -369,12 +369,11 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Register(registration) => Reply::Registered(worker::register(b, registration)?),
         Command::Attach(attach) => Reply::Attached(worker::attach(b, attach)?),
         Command::Worker(step) => Reply::WorkerMoved(worker::move_worker(b, step).await?),
-        Command::ForgetWorker(worker) => worker::forget(b, *worker).await?,
-        Command::Cancel(order)
-        | Command::Activate(order)
-        | Command::RunNow(order)
-        | Command::Replay(order) => Reply::Moved(order::order(b, command, order).await?),
-        Command::ForgetDeadLetter(order) => order::forget_dead_letter(b, order).await?,
+        Command::ForgetWorker(worker) => Reply::Forgotten(worker::forget(b, *worker).await?),
+        Command::Order(order) => Reply::Moved(order::order(b, order).await?),
+        Command::ForgetDeadLetter(order) => {
+            Reply::Forgotten(order::forget_dead_letter(b, order).await?)
+        }
         Command::Queue(order) => order::queue(b, order)?,
         Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),
         Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),

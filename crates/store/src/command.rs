@@ -7,7 +7,7 @@ use std::sync::Arc;
 use outlast_core::budget::Budgets;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{Job, State};
+use outlast_core::job::{Event, Job, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use uuid::Uuid;
@@ -71,16 +71,10 @@ pub enum Command {
     Worker(WorkerMove),
     /// Gives a worker up and moves its attempts.
     Lapse(Lapse),
-    /// Cancels a job.
-    Cancel(JobOrder),
-    /// Activates a pending job.
-    Activate(JobOrder),
-    /// Makes a job claimable that waits for a time.
-    RunNow(JobOrder),
-    /// Replays a discarded job in a new life.
-    Replay(JobOrder),
+    /// Moves a job, as an operator or a producer orders.
+    Order(JobOrder),
     /// Takes a dead letter off the list; the job stays discarded.
-    ForgetDeadLetter(JobOrder),
+    ForgetDeadLetter(ForgetDeadLetter),
     /// Does what has come due by time alone: timers, expiries, visibilities, time limits.
     Sweep(Sweep),
     /// Ends claimable jobs of a class that no live worker was able to run for too long.
@@ -416,17 +410,56 @@ pub enum LapseScope {
     Everything,
 }
 
-/// An order about one job.
+/// An order to move one job.
 #[derive(Clone, Debug)]
 pub struct JobOrder {
     /// The job.
     pub job: JobId,
+    /// What to do with it.
+    pub action: JobAction,
     /// Tenant that the order is limited to; another tenant's job is not found.
     pub tenant: Option<String>,
     /// Who orders it, for the event log.
     pub by: String,
     /// What the job has to be still; one that has moved since stays as it is.
     pub expected: Option<Seen>,
+}
+
+/// What is done with a job by order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobAction {
+    /// It is cancelled.
+    Cancel,
+    /// It is activated, if it is pending.
+    Activate,
+    /// It becomes claimable, if it waits for a time.
+    RunNow,
+    /// It is replayed in a new life, if it is discarded.
+    Replay,
+}
+
+impl JobAction {
+    /// Returns what happens to the job.
+    #[must_use]
+    pub const fn event(self) -> Event<'static> {
+        match self {
+            Self::Cancel => Event::Cancel,
+            Self::Activate => Event::Activate,
+            Self::RunNow => Event::Due,
+            Self::Replay => Event::Replay,
+        }
+    }
+}
+
+/// An order to take a dead letter off the list.
+#[derive(Clone, Debug)]
+pub struct ForgetDeadLetter {
+    /// The job.
+    pub job: JobId,
+    /// Tenant that the order is limited to; another tenant's job is not found.
+    pub tenant: Option<String>,
+    /// Who orders it, for the event log.
+    pub by: String,
 }
 
 /// The job as its caller saw it when giving an order.

@@ -7,6 +7,7 @@
 //! Map:
 //! - [`store`]: the trait; [`error`]: why it failed
 //! - [`command`], [`reply`]: what a batch can do, and what it returns
+//! - [`request`]: a command that knows its reply
 //! - [`job`]: a job to be stored, and what routes it
 //! - [`idempotency`]: enqueueing once for a key
 //! - [`apply`]: what a command does, between loading and writing; [`backend`]: loading and writing
@@ -54,6 +55,7 @@ pub mod query;
 pub mod queue;
 pub mod record;
 pub mod reply;
+pub mod request;
 pub mod retire;
 pub mod rules;
 pub mod signal;
@@ -65,4 +67,5 @@ pub mod unique;
 pub use command::{Batch, BatchId, Command};
 pub use error::StoreError;
 pub use reply::{Applied, Reply};
+pub use request::Request;
 pub use store::{Clock, Store};

@@ -197,21 +197,24 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Attach(attach) => Reply::Attached(tx.attach(attach)),
         Command::Worker(order) => Reply::WorkerMoved(tx.move_worker(order)),
         Command::Lapse(lapse) => Reply::WorkerMoved(tx.lapse(lapse)),
-        Command::Cancel(order) => Reply::Moved(tx.cancel(order)),
-        Command::Activate(order) => Reply::Moved(tx.activate(order)),
-        Command::RunNow(order) => Reply::Moved(tx.run_now(order)),
-        Command::Replay(order) => Reply::Moved(tx.replay(order)),
-        Command::ForgetDeadLetter(order) => tx.forget_dead_letter(order),
+        Command::Order(order) => Reply::Moved(tx.order(order)),
+        Command::ForgetDeadLetter(order) => Reply::Forgotten(tx.forget_dead_letter(order)),
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
         Command::Recount(order) => Reply::Recounted(tx.recount(order)),
         Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
-        Command::Queue(order) => tx.queue(order),
-        Command::Log(chunk) => tx.log(chunk),
+        Command::Queue(order) => {
+            tx.queue(order);
+            Reply::Done
+        }
+        Command::Log(chunk) => {
+            tx.log(chunk);
+            Reply::Done
+        }
         Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
-        Command::ForgetWorker(worker) => tx.forget_worker(*worker),
+        Command::ForgetWorker(worker) => Reply::Forgotten(tx.forget_worker(*worker)),
         Command::Leadership(ask) => Reply::Leadership(tx.leadership(ask)),
         Command::Prune(prune) => Reply::Pruned(tx.prune(prune)),
         Command::Reset => {

@@ -53,7 +53,7 @@ pub enum Reply {
     EnqueuedArrived(EnqueuedArrived),
     /// Of `Claim`.
     Claimed(Result<Claims, ClaimRefusal>),
-    /// Of `Start`, `Finish`, `Cancel`, `Activate`, `Replay`, `Progress`.
+    /// Of `Start`, `Finish`, `Progress` and `Order`.
     Moved(Result<Moved, MoveRefusal>),
     /// Of `Extend`.
     Extended(Extended),
@@ -80,12 +80,16 @@ pub enum Reply {
     Recounted(Result<Vec<Miscount>, LeadershipRefusal>),
     /// Of `SetQueue`: whether anything changed, or why nothing did.
     QueueSet(Result<QueueChanged, QueueRefusal>),
-    /// Of `Queue`, `Log`, `Reset`, and of `ForgetWorker` and `ForgetDeadLetter` when there
-    /// was something to forget.
+    /// Of `ForgetWorker` and `ForgetDeadLetter`.
+    Forgotten(Result<(), NotFound>),
+    /// Of `Queue`, `Log` and `Reset`.
     Done,
-    /// Of `ForgetWorker` and `ForgetDeadLetter` when there was nothing.
-    NotFound,
 }
+
+/// There is nothing to forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is nothing to forget")]
+pub struct NotFound;
 
 /// What a plain heartbeat prolonged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -280,10 +280,7 @@ fn job_of(command: &Command) -> Option<JobId> {
         Command::Enqueue(job) => Some(job.id),
         Command::Start(start) => Some(start.job),
         Command::Finish(finish) => Some(finish.job),
-        Command::Cancel(order)
-        | Command::Activate(order)
-        | Command::RunNow(order)
-        | Command::Replay(order) => Some(order.job),
+        Command::Order(order) => Some(order.job),
         Command::Progress(progress) => Some(progress.job),
         _ => None,
     }
@@ -302,10 +299,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Reset => Lane::Renew,
         Command::Start(_)
         | Command::Finish(_)
-        | Command::Cancel(_)
-        | Command::Activate(_)
-        | Command::RunNow(_)
-        | Command::Replay(_)
+        | Command::Order(_)
         | Command::ForgetDeadLetter(_)
         | Command::Sweep(_)
         | Command::Strand(_)

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use outlast_core::limit::Limit;
 use outlast_store::limit::{LimitChange, LimitRefusal, RemoveLimit, SetLimit};
-use outlast_store::{Command, Reply, StoreError};
+use outlast_store::{Request, StoreError};
 
-use super::{Engine, Unavailable, unexpected};
+use super::{Engine, Unavailable};
 
 /// Who sets them, for the event log.
 const BY: &str = "configuration";
@@ -41,7 +41,7 @@ impl Engine {
             let name = &old.limit.name;
             if limits.iter().all(|limit| limit.name != *name) {
                 let order = RemoveLimit { name: name.clone(), configured: true, by: BY.into() };
-                self.change_limit(name.as_str(), Command::RemoveLimit(order)).await?;
+                self.change_limit(name.as_str(), order).await?;
                 tracing::warn!(limit = %name, "limit removed: the configuration no longer has it");
             }
         }
@@ -59,7 +59,7 @@ impl Engine {
             }
             let order = SetLimit { limit: limit.clone(), configured: true, by: BY.into() };
             let name = limit.name.as_str();
-            self.change_limit(name, Command::SetLimit(Box::new(order))).await?;
+            self.change_limit(name, order).await?;
             tracing::info!(limit = name, "limit set: the API cannot change it");
         }
         tracing::info!(limits = limits.len(), "limits of the configuration are in force");
@@ -88,16 +88,11 @@ impl Engine {
         });
     }
 
-    async fn change_limit(
-        &self,
-        name: &str,
-        command: Command,
-    ) -> Result<LimitChange, ConfigureError> {
-        match self.submit(command).await? {
-            Reply::LimitChanged(changed) => {
-                changed.map_err(|refusal| ConfigureError::Refused(name.to_owned(), refusal))
-            }
-            other => Err(unexpected("a limit of the configuration", &other).into()),
-        }
+    async fn change_limit<R>(&self, name: &str, order: R) -> Result<LimitChange, ConfigureError>
+    where
+        R: Request<Reply = Result<LimitChange, LimitRefusal>>,
+    {
+        let changed = self.submit(order).await?;
+        changed.map_err(|refusal| ConfigureError::Refused(name.to_owned(), refusal))
     }
 }

@@ -1,8 +1,8 @@
 //! Why the engine cannot do what a caller asks.
 
 use outlast_core::time::Span;
-use outlast_store::Reply;
 use outlast_store::reply::{ClaimRefusal, WorkerMoveRefusal};
+use outlast_store::{Reply, Request};
 
 /// The server cannot do this now; the same request may succeed later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,8 +48,16 @@ pub enum OrderError {
     Refused(#[from] WorkerMoveRefusal),
 }
 
-/// Logs a reply that does not match its command, and returns the error for the caller.
-pub(crate) fn unexpected(what: &str, reply: &Reply) -> Unavailable {
-    tracing::error!(what, ?reply, "store returned a reply of the wrong kind");
-    Unavailable::new("internal error: the store returned a reply of the wrong kind")
+/// Returns the reply of a request.
+pub(super) fn reply_of<R: Request>(reply: Reply) -> Result<R::Reply, Unavailable> {
+    R::reply(reply).map_err(|reply| {
+        tracing::error!(?reply, "store returned a reply of the wrong kind");
+        wrong_reply::<R>()
+    })
+}
+
+/// The store mixed up replies: a defect of it.
+pub(super) fn wrong_reply<R: Request>() -> Unavailable {
+    let asked = std::any::type_name::<R>();
+    Unavailable::new(format!("internal error: the store answered something else than {asked}"))
 }

@@ -15,8 +15,8 @@ use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
 use outlast_store::command::{
     AskedByQueues, Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
-    JobOrder, NewJob, Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route, SetLimit,
-    Start, Sweep, WorkerMove, WorkerRole,
+    JobAction, JobOrder, NewJob, Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route,
+    SetLimit, Start, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
@@ -270,7 +270,13 @@ async fn what_missed_signals_said_is_read_for_all_sessions_at_once() {
     }
     // Another server cancels them, and its signals are lost.
     let cancel = |(job, _epoch): &(JobId, Epoch)| {
-        Command::Cancel(JobOrder { job: *job, tenant: None, by: "test".into(), expected: None })
+        Command::Order(JobOrder {
+            job: *job,
+            action: JobAction::Cancel,
+            tenant: None,
+            by: "test".into(),
+            expected: None,
+        })
     };
     let elsewhere = Batch {
         id: BatchId { server: Uuid::from_u128(9), n: 1 },

@@ -19,7 +19,7 @@ use outlast_store::command::{First, NewJob};
 use outlast_store::idempotency::{EnqueueOnce, EnqueueOnceRefusal, EnqueuedOnce, Fingerprint};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::Enqueued;
-use outlast_store::{Command, Reply, apply, list};
+use outlast_store::{apply, list};
 use outlast_wire::Fault;
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +27,6 @@ use super::error::ApiError;
 use super::job_view::JobDetails;
 use super::request::ApiRequest;
 use super::{App, orders};
-use crate::engine::unexpected;
 
 /// The request header.
 pub(super) const HEADER: &str = "idempotency-key";
@@ -121,11 +120,7 @@ impl IdempotencyKey {
         // The same request asks for the same jobs.
         let firsts: Vec<First> = jobs.iter().map(|job| job.first).collect();
         let once = EnqueueOnce { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs };
-        let outcome = match app.engine.submit(Command::EnqueueOnce(Box::new(once))).await? {
-            Reply::EnqueuedOnce(outcome) => outcome,
-            other => return Err(unexpected("a keyed enqueue", &other).into()),
-        };
-        let (ids, replayed): (Vec<JobId>, bool) = match outcome {
+        let (ids, replayed): (Vec<JobId>, bool) = match app.engine.submit(once).await? {
             Ok(EnqueuedOnce::Stored(stored)) if stored.iter().any(Enqueued::is_old) => {
                 let jobs = match stored.as_slice() {
                     [one] => vec![AnsweredJob::of(app, one).await?],

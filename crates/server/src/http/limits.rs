@@ -12,7 +12,7 @@ use outlast_store::limit::{
     GateHolder, GateQuery, GateRecord, LimitChange, LimitRecord, LimitRefusal, RemoveLimit,
     SetLimit, gate_state,
 };
-use outlast_store::{Command, Reply, Store, StoreError};
+use outlast_store::{Request, Store, StoreError};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::limit;
@@ -25,7 +25,6 @@ use super::response::{ApiResponse, object};
 use super::route::{Routes, delete, get, put};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::engine::unexpected;
 
 /// Most gates, and most holders of all of them, that one response shows.
 const SHOWN_MAX: u32 = 100;
@@ -108,7 +107,7 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = req.body().await?;
     let limit = limit::read(name.clone(), &body)?;
     let order = SetLimit { limit, configured: false, by: req.by() };
-    let change = changed(&req.app, &name, Command::SetLimit(Box::new(order))).await?;
+    let change = changed(&req.app, &name, order).await?;
     let status = if change == LimitChange::Created { StatusCode::CREATED } else { StatusCode::OK };
     let record = find(&req.app, &name).await?;
     let used = InUse::read(&req.app, &record, None).await?;
@@ -124,7 +123,7 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = name(&mut req).await?;
     let order = RemoveLimit { name: name.clone(), configured: false, by: req.by() };
-    match changed(&req.app, &name, Command::RemoveLimit(order)).await? {
+    match changed(&req.app, &name, order).await? {
         LimitChange::NotFound => Err(unknown(&name)),
         LimitChange::Created
         | LimitChange::Replaced
@@ -153,12 +152,11 @@ async fn find(app: &App, name: &LimitName) -> Result<LimitRecord, ApiError> {
     found.ok_or_else(|| unknown(name))
 }
 
-async fn changed(app: &App, name: &LimitName, command: Command) -> Result<LimitChange, ApiError> {
-    let changed = match app.engine.submit(command).await? {
-        Reply::LimitChanged(changed) => changed,
-        other => return Err(unexpected("a limit's order", &other).into()),
-    };
-    changed.map_err(|refusal| match refusal {
+async fn changed<R>(app: &App, name: &LimitName, order: R) -> Result<LimitChange, ApiError>
+where
+    R: Request<Reply = Result<LimitChange, LimitRefusal>>,
+{
+    app.engine.submit(order).await?.map_err(|refusal| match refusal {
         LimitRefusal::Configured => ApiError::Conflict(format!(
             "limit {name} is set by the server's configuration, which wins over this API; change \
              `limits` in its file and send SIGHUP"

@@ -1,15 +1,14 @@
 //! Commands about one job, for both APIs.
 
 use outlast_core::id::JobId;
+use outlast_store::Request;
 use outlast_store::arrival::{ArrivalState, EnqueueArrived};
-use outlast_store::command::JobOrder;
+use outlast_store::command::{Finish, JobOrder};
 use outlast_store::record::JobRecord;
 use outlast_store::reply::{MoveRefusal, Moved};
-use outlast_store::{Command, Reply};
 
 use super::App;
 use super::error::ApiError;
-use crate::engine::unexpected;
 use crate::intake;
 
 /// Reads a job, or fails if it does not exist (for this tenant).
@@ -35,54 +34,54 @@ async fn enqueue_arrival(app: &App, id: JobId) -> Result<bool, ApiError> {
     };
     let planned = intake::arrival::plan(app.engine.settings(), &arrival, app.now().await?);
     let order = EnqueueArrived { jobs: vec![planned], wait: true, watch: None };
-    app.engine.submit(Command::EnqueueArrived(order)).await?;
+    app.engine.submit(order).await?;
     Ok(true)
 }
 
-/// Cancels a job and returns it.
-pub(crate) async fn cancel(app: &App, order: JobOrder) -> Result<JobRecord, ApiError> {
+/// Carries out an order about a job and returns the job.
+pub(crate) async fn carry_out(app: &App, order: JobOrder) -> Result<JobRecord, ApiError> {
     let id = order.job;
-    moved(app, id, Command::Cancel(order)).await?;
+    moved(app, order).await?;
     job(app, id, None).await
 }
 
-/// Replays a discarded job in a new life and returns it.
-pub(crate) async fn replay(app: &App, order: JobOrder) -> Result<JobRecord, ApiError> {
-    let id = order.job;
-    moved(app, id, Command::Replay(order)).await?;
-    job(app, id, None).await
-}
-
-/// Submits a command that moves one job.
-pub(crate) async fn moved(app: &App, id: JobId, command: Command) -> Result<Moved, ApiError> {
-    let moved = try_move(app, id, command).await?;
+/// Submits a request that moves one job.
+pub(crate) async fn moved<R: OfJob>(app: &App, request: R) -> Result<Moved, ApiError> {
+    let id = request.job();
+    let moved = try_move(app, request).await?;
     moved.map_err(|refusal| ApiError::moving(id, &refusal))
 }
 
 /// As [`moved`], but returns the refusal.
-pub(crate) async fn try_move(
+pub(crate) async fn try_move<R: OfJob>(
     app: &App,
-    id: JobId,
-    command: Command,
+    request: R,
 ) -> Result<Result<Moved, MoveRefusal>, ApiError> {
-    let (moved, command) = submit_move(app, command).await?;
+    let id = request.job();
+    let (moved, request) = app.engine.submit_keeping(request).await?;
     match moved {
         // Its program may have committed a moment ago.
         Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => {
-            let (moved, _) = submit_move(app, command).await?;
-            Ok(moved)
+            Ok(app.engine.submit(request).await?)
         }
         moved => Ok(moved),
     }
 }
 
-/// Returns the result of a command that moves one job, and the command.
-async fn submit_move(
-    app: &App,
-    command: Command,
-) -> Result<(Result<Moved, MoveRefusal>, Command), ApiError> {
-    match app.engine.submit_keeping(command).await? {
-        (Reply::Moved(moved), command) => Ok((moved, command)),
-        (other, _) => Err(unexpected("a move", &other).into()),
+/// A request that moves one job.
+pub(crate) trait OfJob: Request<Reply = Result<Moved, MoveRefusal>> {
+    /// Returns the job.
+    fn job(&self) -> JobId;
+}
+
+impl OfJob for JobOrder {
+    fn job(&self) -> JobId {
+        self.job
+    }
+}
+
+impl OfJob for Finish {
+    fn job(&self) -> JobId {
+        self.job
     }
 }

@@ -7,7 +7,6 @@ use outlast_core::selector::Placement;
 use outlast_store::command::SetQueue;
 use outlast_store::query::QueueStats;
 use outlast_store::queue::QueueRecord;
-use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use outlast_wire::queue;
@@ -20,7 +19,6 @@ use super::response::ApiResponse;
 use super::route::{Routes, get, put};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::engine::unexpected;
 
 pub(super) fn routes() -> Routes {
     const ALL: &str = "/api/v1/queues";
@@ -62,11 +60,7 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.queue().await?;
     let change = queue::read(&req.body().await?)?;
     let order = SetQueue { queue: name.clone(), change, by: req.by() };
-    match req.app.engine.submit(Command::SetQueue(Box::new(order))).await? {
-        Reply::QueueSet(Ok(_)) => {}
-        Reply::QueueSet(Err(refusal)) => return Err(queue::refused(&refusal).into()),
-        other => return Err(unexpected("settings of a queue", &other).into()),
-    }
+    req.app.engine.submit(order).await?.map_err(|refusal| queue::refused(&refusal))?;
     // A queue without jobs and settings is known to no store, and is as it was asked to be.
     let empty = QueueStats { name: name.clone(), ..QueueStats::default() };
     let queue = req.app.engine.store().queue(name).await?.unwrap_or(empty);

@@ -7,9 +7,10 @@ use outlast_core::limits::PAGE_MAX;
 use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
+use outlast_store::StoreError;
 use outlast_store::query::{Page, WorkerPage, WorkerQuery};
 use outlast_store::record::WorkerRecord;
-use outlast_store::{Command, Reply, StoreError};
+use outlast_store::request::ForgetWorker;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use outlast_wire::placement;
@@ -22,7 +23,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::engine::{WorkerOrder, unexpected};
+use crate::engine::WorkerOrder;
 
 const QUERY: &[(&str, &str)] = &[
     ("status", "`active` or `inactive`"),
@@ -236,16 +237,15 @@ async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
             format!("worker {name} is {state}; only a stopped or lapsed one is forgotten");
         return Err(ApiError::Conflict(message));
     }
-    match req.app.engine.submit(Command::ForgetWorker(worker.id)).await? {
-        Reply::Done => Ok(ApiResponse::object(|object| {
-            object.object("data", |object| {
-                object.plain("id", worker.id);
-                object.flag("forgotten", true);
-            });
-        })),
-        Reply::NotFound => Err(ApiError::Conflict(format!("worker {name} still holds attempts"))),
-        other => Err(unexpected("a worker's end", &other).into()),
+    if req.app.engine.submit(ForgetWorker(worker.id)).await?.is_err() {
+        return Err(ApiError::Conflict(format!("worker {name} still holds attempts")));
     }
+    Ok(ApiResponse::object(|object| {
+        object.object("data", |object| {
+            object.plain("id", worker.id);
+            object.flag("forgotten", true);
+        });
+    }))
 }
 
 const fn status(worker: &WorkerRecord) -> &'static str {

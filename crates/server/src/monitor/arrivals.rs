@@ -11,11 +11,10 @@
 use outlast_core::limits::ARRIVALS_BYTES_MAX;
 use outlast_core::time::{BootTime, Span};
 use outlast_store::arrival::{Arrival, ArrivalNumber, EnqueueArrived, EnqueuedArrived};
-use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, millis};
 use crate::engine::store_health::OwnRead;
-use crate::engine::{Engine, Unavailable, unexpected};
+use crate::engine::{Engine, Unavailable};
 use crate::intake;
 
 /// Most arrivals of one batch.
@@ -68,10 +67,7 @@ async fn enqueue_page(
         wait: false,
         watch: pace.promise(boot_time()),
     };
-    let done = match engine.submit(Command::EnqueueArrived(order)).await? {
-        Reply::EnqueuedArrived(done) => done,
-        other => return Err(unexpected("arrivals", &other)),
-    };
+    let done = engine.submit(order).await?;
     pace.count(done.jobs.len(), boot_time());
     let numbers: Vec<ArrivalNumber> = arrivals.iter().map(|arrival| arrival.number).collect();
     Ok(pages.advance(&numbers, is_full(&arrivals), &done))

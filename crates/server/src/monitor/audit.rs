@@ -9,7 +9,6 @@ use outlast_core::limit::{GateId, LimitName};
 use outlast_core::time::Span;
 use outlast_store::command::{LeadershipFence, Recount};
 use outlast_store::limit::Miscount;
-use outlast_store::{Command, Reply};
 use tokio::sync::watch;
 
 use crate::clock::millis;
@@ -72,10 +71,10 @@ impl Audit {
             }
         };
         self.after = gates.last().copied();
-        match self.engine.submit(Command::Recount(Recount { leadership, gates })).await {
-            Ok(Reply::Recounted(Ok(corrected))) => self.report(&corrected),
+        match self.engine.submit(Recount { leadership, gates }).await {
+            Ok(Ok(corrected)) => self.report(&corrected),
             // The next prune finds out who leads.
-            Ok(_) => {}
+            Ok(Err(_refusal)) => {}
             Err(error) => {
                 log_trouble!(
                     warn,

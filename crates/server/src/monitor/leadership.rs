@@ -11,7 +11,6 @@ use std::time::Duration;
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::time::Span;
 use outlast_store::command::{LeadershipFence, LeadershipRequest};
-use outlast_store::{Command, Reply};
 
 use crate::engine::Engine;
 
@@ -49,21 +48,20 @@ impl Candidate {
             return Ok(self.fence(leadership));
         }
         match self.engine.submit(self.request(Some(self.lease))).await {
-            Ok(Reply::Leadership(Ok(leadership))) => {
+            Ok(Ok(leadership)) => {
                 if self.current.is_none_or(|current| current.epoch != leadership.epoch) {
                     tracing::info!(task = self.name, epoch = %leadership.epoch, "this server is the leader");
                 }
                 self.current = Some(leadership);
                 Ok(self.fence(leadership))
             }
-            Ok(Reply::Leadership(Err(refusal))) => {
+            Ok(Err(refusal)) => {
                 self.lost(refusal);
                 Err(NotLeading::Elsewhere(match refusal {
                     LeadershipRefusal::Elsewhere(leadership) => leadership.until.since(now),
                     LeadershipRefusal::NeverTaken => Span::ZERO,
                 }))
             }
-            Ok(_) => Err(NotLeading::Failed),
             Err(error) => {
                 tracing::debug!(%error, task = self.name, "failed to acquire leadership");
                 Err(NotLeading::Failed)
@@ -88,12 +86,8 @@ impl Candidate {
         }
     }
 
-    fn request(&self, hold: Option<Span>) -> Command {
-        Command::Leadership(LeadershipRequest {
-            name: self.name.to_owned(),
-            holder: self.engine.server_id(),
-            hold,
-        })
+    fn request(&self, hold: Option<Span>) -> LeadershipRequest {
+        LeadershipRequest { name: self.name.to_owned(), holder: self.engine.server_id(), hold }
     }
 
     fn fence(&self, leadership: Leadership) -> LeadershipFence {

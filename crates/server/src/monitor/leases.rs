@@ -11,7 +11,6 @@ use outlast_core::worker::mass_loss::{FleetCounts, MassLoss};
 use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved};
-use outlast_store::{Command, Reply};
 use rand::seq::IteratorRandom as _;
 
 use crate::clock::{boot_time, millis};
@@ -120,7 +119,7 @@ async fn prove_contact(engine: &Engine) {
     if shared.store_health.is_down() && shared.store_health.idle(Lane::Work, now) >= pause {
         let sweep = Sweep { limit: 0, watched: Span::ZERO };
         // The writer records the result; so below.
-        drop(engine.submit(Command::Sweep(sweep)).await);
+        drop(engine.submit(sweep).await);
     }
     let idle = shared.store_health.idle(Lane::Beats, now);
     if idle < pause {
@@ -139,9 +138,9 @@ async fn prove_contact(engine: &Engine) {
     };
     let silent: Vec<WorkerId> = live().filter(is_silent).map(|worker| worker.id).collect();
     let some: Vec<WorkerId> = silent.iter().copied().sample(&mut rand::rng(), PROBES);
-    let probes = some.iter().map(|worker| engine.beat(Command::Lapse(probe(*worker))));
+    let probes = some.iter().map(|worker| engine.beat(probe(*worker)));
     let probes = futures_util::future::join_all(probes);
-    let (found, _) = tokio::join!(probes, engine.beat(Command::Renew(unknown)));
+    let (found, _) = tokio::join!(probes, engine.beat(unknown));
     if silent.len() > found.len() && found.iter().all(Result::is_err) {
         shared.contact_unproven();
     }
@@ -332,20 +331,20 @@ async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: 
     for (member, (scope, age), reply) in futures_util::future::join_all(lapses).await {
         let Member { brief: worker, name, .. } = member;
         match reply {
-            Ok(Reply::WorkerMoved(Ok(moved))) => {
+            Ok(Ok(moved)) => {
                 tracing::warn!("{}", given_up(member, scope, age));
                 report(engine, worker.id, &moved).await;
                 deactivated += usize::from(worker.standing.holds_lease());
             }
-            Ok(Reply::WorkerMoved(Err(WorkerMoveRefusal::Renewed))) => {
+            Ok(Err(WorkerMoveRefusal::Renewed)) => {
                 tracing::debug!(worker = &**name, "lease was renewed in the meantime");
             }
             // Another server was first, or its guardian.
-            Ok(Reply::WorkerMoved(Err(refusal))) => {
+            Ok(Err(refusal)) => {
                 tracing::debug!(worker = &**name, %refusal, "worker is already given up");
             }
-            other => {
-                tracing::error!("Failed to deactivate worker {name} (stale heartbeat): {other:?}");
+            Err(error) => {
+                tracing::error!("Failed to deactivate worker {name} (stale heartbeat): {error}");
             }
         }
     }

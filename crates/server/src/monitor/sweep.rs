@@ -3,7 +3,6 @@
 use outlast_core::time::Span;
 use outlast_store::command::Sweep;
 use outlast_store::reply::Swept;
-use outlast_store::{Command, Reply};
 
 use crate::clock::{boot_time, millis, precise};
 use crate::engine::Engine;
@@ -69,19 +68,17 @@ async fn first_look(engine: &Engine) -> Span {
 
 async fn submit(engine: &Engine) -> Option<Swept> {
     let watched = engine.shared().store_health.watched(boot_time());
-    let command = Command::Sweep(Sweep { limit: SWEEP_MAX, watched });
     let begun = precise();
-    let answer = engine.submit(command).await;
+    let answer = engine.submit(Sweep { limit: SWEEP_MAX, watched }).await;
     engine.counters().checked(Check::Due, precise().saturating_sub(begun));
     match answer {
-        Ok(Reply::Swept(swept)) => {
+        Ok(swept) => {
             for moved in &swept.moved {
                 tracing::debug!(job = %moved.job, epoch = %moved.epoch, from = %moved.from,
                     to = %moved.state, "sweep moved jobs");
             }
             Some(swept)
         }
-        Ok(_) => None,
         Err(error) => {
             log_trouble!(warn, engine.shared(), error, "sweep failed");
             None

@@ -9,8 +9,8 @@ use outlast_proto::v1::{
 };
 use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::InFlightJob;
-use outlast_store::reply::{Attached, RenewRefusal};
-use outlast_store::{Command, Reply};
+use outlast_store::reply::RenewRefusal;
+use std::fmt::Display;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
@@ -19,7 +19,7 @@ use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::OutputSender;
 use crate::engine::sessions::{AttemptProgress, InFlightAttempt, Session};
-use crate::engine::{Engine, Unavailable, unexpected};
+use crate::engine::{Engine, Unavailable};
 use crate::session::convert::refused;
 use crate::session::{convert, reconcile};
 
@@ -69,20 +69,18 @@ pub(super) async fn attach(
         tracing::info!("worker {} (ID: {worker}) registered", hello.name);
     }
     let attach = Attach { worker, attachment: hello.attachment, lease };
-    let attached = match attach_session(engine, attach).await? {
+    let attached = match engine.submit(attach).await? {
         Ok(attached) => attached,
         Err(RenewRefusal::UnknownWorker) => {
             // The store was reset or restored: the worker registers again.
             let registration = convert::registration(worker, &hello, &profile, lease);
             register(engine, registration).await?;
-            attach_session(engine, attach)
-                .await?
-                .map_err(|refusal| refused(RefusalCode::Lapsed, refusal.to_string()))?
+            engine.submit(attach).await?.map_err(lapsed)?
         }
         Err(refusal @ RenewRefusal::Abandoned { .. }) => {
             return Err(refused(RefusalCode::Superseded, refusal.to_string()));
         }
-        Err(refusal) => return Err(refused(RefusalCode::Lapsed, refusal.to_string())),
+        Err(refusal) => return Err(lapsed(refusal)),
     };
     if hello.resumed && !engine.shared().fleet.has(worker, &profile) {
         // It offers something else than before, and every server must know.
@@ -184,21 +182,11 @@ async fn register(
     engine: &Engine,
     registration: outlast_store::command::Registration,
 ) -> Result<(), Refused> {
-    match engine.submit(Command::Register(Box::new(registration))).await? {
-        Reply::Registered(Ok(_)) => Ok(()),
-        Reply::Registered(Err(refusal)) => Err(refused(RefusalCode::Lapsed, refusal.to_string())),
-        other => Err(unexpected("a registration", &other).into()),
-    }
+    engine.submit(registration).await?.map(|_standing| ()).map_err(lapsed)
 }
 
-async fn attach_session(
-    engine: &Engine,
-    attach: Attach,
-) -> Result<Result<Attached, RenewRefusal>, Unavailable> {
-    match engine.submit(Command::Attach(attach)).await? {
-        Reply::Attached(attached) => Ok(attached),
-        other => Err(unexpected("an attachment", &other)),
-    }
+fn lapsed(refusal: impl Display) -> Refused {
+    refused(RefusalCode::Lapsed, refusal.to_string())
 }
 
 /// Reconciles the stored phase with the worker's: the further one wins. A drain ordered while the
@@ -224,11 +212,7 @@ async fn reconcile_phase(
         by: format!("worker {worker}"),
         evidence: "said so when it attached".into(),
     };
-    match engine.submit(Command::Worker(step)).await? {
-        Reply::WorkerMoved(Ok(moved)) => Ok(moved.standing.phase),
-        Reply::WorkerMoved(Err(_)) => Ok(stored),
-        other => Err(unexpected("a change of phase", &other)),
-    }
+    Ok(engine.submit(step).await?.map_or(stored, |moved| moved.standing.phase))
 }
 
 /// Refuses a worker more than one minor version apart.

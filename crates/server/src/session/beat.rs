@@ -7,7 +7,6 @@ use outlast_proto::v1::{AttemptKey, BeatReply, BeatRequest, RefusalCode};
 use outlast_store::command::Renew;
 use outlast_store::reply::{RenewRefusal, Renewed};
 use outlast_store::signal::Signal;
-use outlast_store::{Command, Reply};
 use tonic::Status;
 
 use crate::clock::boot_time;
@@ -29,10 +28,7 @@ pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<Beat
     }
     let interval = Span(lease.0 / u64::from(engine.settings().staleness_multiplier.max(1)));
     let renew = Renew { worker, lease, in_flight: request.in_flight };
-    let reply = engine.beat(Command::Renew(renew)).await.map_err(unavailable)?;
-    let Reply::Renewed(renewed) = reply else {
-        return Err(Status::internal("the store returned a reply of the wrong kind"));
-    };
+    let renewed = engine.beat(renew).await.map_err(unavailable)?;
     engine.counters().beat(renewed.is_ok());
     match renewed {
         Ok(renewed) => {

@@ -4,7 +4,6 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_proto::v1::{DeathReply, DeathReport};
 use outlast_store::command::WorkerMove;
-use outlast_store::{Command, Reply};
 use tonic::Status;
 
 use crate::engine::Engine;
@@ -25,17 +24,16 @@ pub(super) async fn answer(engine: &Engine, report: DeathReport) -> Result<Death
         by: format!("guardian of worker {worker}"),
         evidence: Evidence::of(code, bounded(report.why)),
     };
-    match engine.submit(Command::Worker(step)).await.map_err(unavailable)? {
-        Reply::WorkerMoved(Ok(_)) => {
+    match engine.submit(step).await.map_err(unavailable)? {
+        Ok(_) => {
             tracing::warn!(%worker, "guardian reported the death of a worker's engine: its jobs run elsewhere");
             // Behind a partition its stream may look alive for a while.
             drop(engine.send(Input::WorkerLapsed { worker }).await);
             Ok(DeathReply { accepted: true, reason: String::new() })
         }
-        Reply::WorkerMoved(Err(refusal)) => {
+        Err(refusal) => {
             tracing::info!(%worker, %refusal, "ignored a report of a worker's death: it had already left");
             Ok(DeathReply { accepted: false, reason: refusal.to_string() })
         }
-        _ => Err(Status::internal("the store returned a reply of the wrong kind")),
     }
 }

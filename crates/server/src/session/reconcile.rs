@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_proto::v1::AttemptKey;
-use outlast_store::Command;
 use outlast_store::command::{EndDetail, Finish, ReportedOutcome};
 use outlast_store::record::InFlightJob;
 
@@ -28,7 +27,9 @@ pub(super) async fn reconcile(
     for attempt in stored.iter().filter(|attempt| !says.contains(&(attempt.job, attempt.epoch))) {
         tracing::info!(job = %attempt.job, epoch = %attempt.epoch, %worker, started = attempt.started,
             "worker does not hold an attempt that was claimed for it");
-        engine.submit(hand_back(worker, attempt)).await?;
+        if let Err(refusal) = engine.submit(hand_back(worker, attempt)).await? {
+            tracing::debug!(job = %attempt.job, %refusal, "attempt ended in the meantime");
+        }
     }
     Ok(to_stop(stored, claimed_by_worker))
 }
@@ -44,20 +45,20 @@ pub(super) fn to_stop(stored: &[InFlightJob], claimed_by_worker: &[AttemptKey]) 
     says.filter(|own| !has.contains(own)).map(|(job, epoch)| convert::key(job, epoch)).collect()
 }
 
-fn hand_back(worker: WorkerId, attempt: &InFlightJob) -> Command {
+fn hand_back(worker: WorkerId, attempt: &InFlightJob) -> Finish {
     let (reported, text) = if attempt.started {
         (ReportedOutcome::Lost, "worker attached without it although it had started")
     } else {
         (ReportedOutcome::NotStarted, "worker attached without it: the claim never reached it")
     };
     let evidence = Evidence::of(EvidenceCode::NotHeld, text);
-    Command::Finish(Box::new(Finish {
+    Finish {
         job: attempt.job,
         fence: native_fence(worker, attempt.epoch),
         reported,
         detail: EndDetail { evidence, ..EndDetail::default() },
         by: "server".into(),
-    }))
+    }
 }
 
 #[cfg(test)]
@@ -79,9 +80,7 @@ mod tests {
                 isolated: false,
                 claimed: outlast_core::time::Timestamp(0),
             };
-            let Command::Finish(finish) = hand_back(WorkerId(Uuid::nil()), &attempt) else {
-                panic!("expected a finish");
-            };
+            let finish = hand_back(WorkerId(Uuid::nil()), &attempt);
             assert_eq!(finish.reported, reported);
             assert_eq!(finish.detail.evidence.code, Some(EvidenceCode::NotHeld));
         }

@@ -7,7 +7,6 @@ use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::worker_message::Body as Said;
 use outlast_proto::v1::{Phase, RefusalCode, Refused, ServerMessage, WorkerMessage};
 use outlast_store::command::WorkerMove;
-use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
@@ -15,7 +14,7 @@ use tonic::Streaming;
 use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::{Output, OutputSender, SessionOutput};
-use crate::engine::{Engine, Unavailable, unexpected};
+use crate::engine::{Engine, Unavailable};
 use crate::session::attach::{Identity, Outgoing, attach};
 use crate::session::convert::{self, bounded, refused};
 use crate::session::printed::Printed;
@@ -174,21 +173,20 @@ async fn move_worker(
     let moved = if event == WorkerEvent::Drop {
         // Behind its heartbeats: one that came before the connection dropped must not take the
         // drop back.
-        engine.beat(Command::Worker(step)).await?
+        engine.beat(step).await?
     } else {
-        engine.submit(Command::Worker(step)).await?
+        engine.submit(step).await?
     };
     match moved {
-        Reply::WorkerMoved(Ok(moved)) => {
+        Ok(moved) => {
             let running = moved.standing.is_active();
             engine.send(Input::Running { worker, session, running }).await?;
             Ok(true)
         }
-        Reply::WorkerMoved(Err(refusal)) => {
+        Err(refusal) => {
             tracing::info!(%worker, ?event, %refusal, "refused a change of the worker's state");
             Ok(false)
         }
-        other => Err(unexpected("a change of a worker's state", &other)),
     }
 }
 
@@ -261,12 +259,12 @@ mod tests {
         let closer = CancellationToken::new().drop_guard();
         let identity = attach(&engine, hello, &outgoing, closer).await.unwrap();
         let lease = Span::from_secs(15);
-        let beat = || engine.beat(Command::Renew(Renew { worker, lease, in_flight: 0 }));
-        beat().await.unwrap();
+        let beat = || engine.beat(Renew { worker, lease, in_flight: 0 });
+        beat().await.unwrap().unwrap();
         // This one waits for the next batch of heartbeats, and the connection drops meanwhile.
         let dropped = leave(&engine, identity, "w", End::Dropped("reset".into()));
         let (renewed, left) = tokio::join!(beat(), dropped);
-        assert!(matches!(renewed, Ok(Reply::Renewed(Ok(_)))), "{renewed:?}");
+        assert!(matches!(renewed, Ok(Ok(_))), "{renewed:?}");
         left.unwrap();
         let found = engine.store().workers_page(WorkerQuery::all(9)).await.unwrap();
         assert_eq!(found.workers[0].standing.liveness, Liveness::Suspect);

@@ -21,8 +21,8 @@ use outlast_packs::PackSet;
 use outlast_server::http::router;
 use outlast_server::{Reserved, Server, Settings};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload,
-    RETENTION, Route, SetLimit,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobAction, JobOrder, NewJob,
+    Origin, Payload, RETENTION, Route, SetLimit,
 };
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
@@ -142,8 +142,9 @@ impl Scene {
     fn ended(&mut self) -> JobId {
         let new = self.new_job();
         let job = new.id;
-        let cancel = JobOrder { job, tenant: None, by: "test".into(), expected: None };
-        self.apply(vec![Command::Enqueue(Box::new(new)), Command::Cancel(cancel)]);
+        let action = JobAction::Cancel;
+        let cancel = JobOrder { job, action, tenant: None, by: "test".into(), expected: None };
+        self.apply(vec![Command::Enqueue(Box::new(new)), Command::Order(cancel)]);
         job
     }
 

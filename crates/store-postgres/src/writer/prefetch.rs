@@ -90,11 +90,8 @@ impl Prefetch {
             Command::Start(start) => self.jobs.push(start.job.0),
             Command::Finish(finish) => self.jobs.push(finish.job.0),
             Command::Progress(progress) => self.jobs.push(progress.job.0),
-            Command::Cancel(order)
-            | Command::Activate(order)
-            | Command::RunNow(order)
-            | Command::Replay(order)
-            | Command::ForgetDeadLetter(order) => self.jobs.push(order.job.0),
+            Command::Order(order) => self.jobs.push(order.job.0),
+            Command::ForgetDeadLetter(order) => self.jobs.push(order.job.0),
             Command::Renew(renew) => {
                 self.change(renew.worker);
                 self.counted.push(renew.worker.0);

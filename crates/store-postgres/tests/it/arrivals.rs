@@ -10,7 +10,7 @@ use outlast_core::job::State;
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::arrival::{Arrival, ArrivalState, ArrivedJob, EnqueueArrived, EnqueuedArrived};
-use outlast_store::command::{First, NewJob, Payload, SetQueue};
+use outlast_store::command::{First, JobAction, NewJob, Payload, SetQueue};
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::signal::{Heard, Signal};
@@ -371,12 +371,15 @@ fn one_arrival_is_enqueued_by_its_id_and_an_order_about_it_then_finds_the_job() 
             (put(&program, "'work'").await.unwrap(), put(&program, "'work'").await.unwrap());
         let ArrivalState::Waiting(arrival) = state(&server, id).await else { panic!("{id}") };
         let by_id = EnqueueArrived { jobs: vec![plan(&arrival)], wait: true, watch: None };
-        let all = vec![Command::EnqueueArrived(by_id.clone()), Command::Cancel(order(id))];
+        let all = vec![
+            Command::EnqueueArrived(by_id.clone()),
+            Command::Order(order(JobAction::Cancel, id)),
+        ];
         let replies = server.apply(all).await;
         // What a batch is to move it looks for first: so the server asks again.
         let Some(Reply::EnqueuedArrived(done)) = replies.first() else { panic!("{replies:?}") };
         assert_eq!(ids(done), [id]);
-        let cancelled = server.one(Command::Cancel(order(id))).await;
+        let cancelled = server.one(Command::Order(order(JobAction::Cancel, id))).await;
         assert!(matches!(cancelled, Reply::Moved(_)), "{cancelled:?}");
         let record = server.store.job(id).await.unwrap().unwrap();
         assert_eq!(record.state, State::Cancelled);

@@ -3,7 +3,9 @@
 use outlast_cluster::Database;
 use outlast_core::id::Epoch;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::command::{LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION};
+use outlast_store::command::{
+    JobAction, LeadershipFence, LeadershipRequest, NewJob, Prune, RETENTION,
+};
 use outlast_store::reply::Pruned;
 use outlast_store::{Command, Reply, Store as _};
 use tokio::time::Instant;
@@ -46,7 +48,7 @@ async fn emptied(server: &Server, pruner: &Server, queue: &str) -> i64 {
     let [Reply::Enqueued(Ok(first)), Reply::Enqueued(Ok(_))] = stored.as_slice() else {
         panic!("{stored:?}")
     };
-    server.one(Command::Cancel(order(first.id))).await;
+    server.one(Command::Order(order(JobAction::Cancel, first.id))).await;
     assert_eq!(prune(pruner).await.jobs, 1);
     first.class.0
 }
@@ -79,7 +81,7 @@ fn blocks_without_jobs_are_left_by_a_later_prune() {
             let Reply::Enqueued(Ok(stored)) = server.one(enqueue(of("mail"))).await else {
                 panic!()
             };
-            server.one(Command::Cancel(order(stored.id))).await;
+            server.one(Command::Order(order(JobAction::Cancel, stored.id))).await;
             client
                 .batch_execute("select setval('job_seq', nextval('job_seq') + 4096)")
                 .await

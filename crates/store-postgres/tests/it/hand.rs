@@ -17,8 +17,8 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
-    JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew, ReportedOutcome,
-    Reporter, Route, SetLimit, WorkerMove, WorkerRole,
+    ForgetDeadLetter, JobAction, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload,
+    Registration, Renew, ReportedOutcome, Reporter, Route, SetLimit, WorkerMove, WorkerRole,
 };
 use outlast_store::reply::{Claimed, Resolved};
 use outlast_store::store::ManualClock;
@@ -354,6 +354,10 @@ pub(crate) fn goodbye(worker: WorkerId) -> Command {
     Command::Worker(WorkerMove { worker, event, session: None, by, evidence })
 }
 
-pub(crate) fn order(job: JobId) -> JobOrder {
-    JobOrder { job, tenant: None, by: "operator".into(), expected: None }
+pub(crate) fn order(action: JobAction, job: JobId) -> JobOrder {
+    JobOrder { job, action, tenant: None, by: "operator".into(), expected: None }
+}
+
+pub(crate) fn forget(job: JobId) -> ForgetDeadLetter {
+    ForgetDeadLetter { job, tenant: None, by: "operator".into() }
 }

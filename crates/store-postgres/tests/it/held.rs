@@ -9,8 +9,8 @@ use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, NewJob, Progress, ReportedOutcome, Strand,
-    Sweep,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, JobAction, NewJob, Progress,
+    ReportedOutcome, Strand, Sweep,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::reply::{Claimed, Extended};
@@ -194,7 +194,7 @@ fn checkpoint_and_the_end_after_it_go_through_at_the_first_try() {
         assert_eq!(server.store.tried_again().await, before, "after a checkpoint");
         // Another server has moved the second: one try fails, and the third is still remembered.
         let other = Server::open(&database.url).await;
-        other.one(Command::Cancel(order(claimed[1].job.id))).await;
+        other.one(Command::Order(order(JobAction::Cancel, claimed[1].job.id))).await;
         server.one(end(1)).await;
         assert_eq!(server.store.tried_again().await, before + 1);
         let asked = server.store.round_trips().await;

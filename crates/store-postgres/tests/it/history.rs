@@ -8,7 +8,8 @@ use outlast_core::id::{Epoch, JobId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    LeadershipFence, LeadershipRequest, LogChunk, Prune, RETENTION, ReportedOutcome, Stream,
+    JobAction, LeadershipFence, LeadershipRequest, LogChunk, Prune, RETENTION, ReportedOutcome,
+    Stream,
 };
 use outlast_store::partitions::{DAY_MS, Maintain, Maintained};
 use outlast_store::store::ManualClock;
@@ -16,7 +17,7 @@ use outlast_store::{Clock as _, Command, Reply, Store as _};
 use outlast_store_postgres::{Options, PostgresSource};
 use tokio_postgres::Client;
 
-use crate::hand::{Server, check_places, finish, number, order, run, sql};
+use crate::hand::{Server, check_places, finish, forget, number, order, run, sql};
 use crate::load::Player;
 use crate::transfer::{LAX, export, into_postgres};
 
@@ -79,7 +80,7 @@ fn prune_that_is_tried_again_skips_no_job() {
     run(async {
         let server = Server::open(&database.url).await;
         for id in server.add(30).await {
-            server.one(Command::Cancel(order(id))).await;
+            server.one(Command::Order(order(JobAction::Cancel, id))).await;
         }
         let leadership = leadership(&server).await;
         let page = async |from_start| {
@@ -211,7 +212,7 @@ fn day_that_is_old_goes_at_once_and_a_job_that_is_kept_keeps_its_history() {
         assert_eq!(shown(&server, letter).await, (1, 1));
         assert_eq!((count(&client, "attempt_row").await, count(&client, "log").await), (1, 1));
         // A person has dealt with it.
-        server.one(Command::ForgetDeadLetter(order(letter))).await;
+        server.one(Command::ForgetDeadLetter(forget(letter))).await;
         assert_eq!(prune(&server, before).await, 1);
         assert_eq!(maintain(&server, before).await.deleted, 2);
         assert_eq!((count(&client, "attempt_row").await, count(&client, "log").await), (0, 0));

@@ -1,11 +1,12 @@
 //! Lists and counts when many connections write the same things.
 
 use outlast_cluster::Database;
+use outlast_store::command::JobAction;
 use outlast_store::command::ReportedOutcome;
 use outlast_store::query::{JobQuery, Page};
 use outlast_store::{Command, Reply, Store as _};
 
-use crate::hand::{Server, check_tally, enqueue, finish, job, number, order, run, sql};
+use crate::hand::{Server, check_tally, enqueue, finish, forget, job, number, order, run, sql};
 
 /// Such a list once ended after the first block, as if there were no more.
 #[test]
@@ -59,19 +60,19 @@ fn dead_letter_that_is_deleted_while_its_job_is_retried_elsewhere_is_counted_onc
         assert_eq!(number(&client, "select count(*) from dead_letter_row").await, 1);
         client.batch_execute(WAITING_COMMIT).await.unwrap();
         holder.batch_execute("select pg_advisory_lock(77)").await.unwrap();
-        let deleted = order(claimed.job.id);
-        let retried = order(claimed.job.id);
+        let deleted = forget(claimed.job.id);
+        let retried = order(JobAction::Replay, claimed.job.id);
         let deleting = tokio::spawn(async move { a.one(Command::ForgetDeadLetter(deleted)).await });
         let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory'";
         while number(&client, waits).await == 0 {}
         let retrying =
-            tokio::spawn(async move { b.try_apply(vec![Command::Replay(retried)]).await });
+            tokio::spawn(async move { b.try_apply(vec![Command::Order(retried)]).await });
         // It waits for the row, or has been refused already since it waited for too long.
         let blocked = "select count(*) from pg_stat_activity
             where wait_event_type = 'Lock' and wait_event <> 'advisory'";
         while number(&client, blocked).await == 0 && !retrying.is_finished() {}
         holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
-        assert!(matches!(deleting.await.unwrap(), Reply::Done));
+        assert!(matches!(deleting.await.unwrap(), Reply::Forgotten(Ok(()))));
         retrying.await.unwrap().unwrap();
         check_tally(&client).await;
     });

@@ -11,7 +11,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, First,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, First, JobAction,
     LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION,
     RemoveLimit, ReportedOutcome, Reporter, SetLimit, Start, Strand, Stream, Sweep,
 };
@@ -22,8 +22,8 @@ use outlast_store::{Command, Reply, StoreError};
 use tokio::time::Instant;
 
 use crate::hand::{
-    LEASE, Server, arrival, check_gates, check_places, enqueue, finish, goodbye, job, lapse, limit,
-    new_id, number, of_tenant, order, per_tenant, renew, run, sql,
+    LEASE, Server, arrival, check_gates, check_places, enqueue, finish, forget, goodbye, job,
+    lapse, limit, new_id, number, of_tenant, order, per_tenant, renew, run, sql,
 };
 
 /// Numbers that look random and are the same for the same seed.
@@ -268,10 +268,10 @@ impl Player {
     fn ordering(&mut self) -> Vec<Command> {
         let Some(job) = self.a_job() else { return Vec::new() };
         vec![match self.dice.below(6) {
-            0 => Command::Activate(order(job)),
-            1 | 2 => Command::Replay(order(job)),
-            3 => Command::ForgetDeadLetter(order(job)),
-            _ => Command::Cancel(order(job)),
+            0 => Command::Order(order(JobAction::Activate, job)),
+            1 | 2 => Command::Order(order(JobAction::Replay, job)),
+            3 => Command::ForgetDeadLetter(forget(job)),
+            _ => Command::Order(order(JobAction::Cancel, job)),
         }]
     }
 

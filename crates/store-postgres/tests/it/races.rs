@@ -12,8 +12,8 @@ use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::Scope;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Fence, LeadershipFence, LeadershipRequest, Progress, Prune, RETENTION, ReportedOutcome,
-    Reporter,
+    Fence, JobAction, LeadershipFence, LeadershipRequest, Progress, Prune, RETENTION,
+    ReportedOutcome, Reporter,
 };
 use outlast_store::event::{EventName, EventQuery};
 use outlast_store::idempotency::{EnqueueOnce, EnqueuedOnce};
@@ -231,7 +231,8 @@ fn finish_and_cancel_at_once_have_one_winner() {
         for _ in 0..ROUNDS {
             let (worker, _, Claimed { job, epoch, .. }) = one_in_flight(&a).await;
             let finishing = a.one(finish(worker, job.id, epoch, ReportedOutcome::Completed));
-            let (_, cancelled) = tokio::join!(finishing, b.one(Command::Cancel(order(job.id))));
+            let (_, cancelled) =
+                tokio::join!(finishing, b.one(Command::Order(order(JobAction::Cancel, job.id))));
             let expected = if accepted(&cancelled) { State::Cancelled } else { State::Completed };
             assert_eq!(state(&a, job.id).await, expected);
             assert_eq!(in_flight(&a, worker).await, 0, "its end was reported");
@@ -253,7 +254,7 @@ fn finish_and_lapse_at_once_have_one_winner() {
             assert_eq!(accepted(&finished), lapsed.moved.is_empty());
             assert_eq!(state(&a, job.id).await == State::Completed, accepted(&finished));
             // It must not be in the way of the next round.
-            b.one(Command::Cancel(order(job.id))).await;
+            b.one(Command::Order(order(JobAction::Cancel, job.id))).await;
         }
         check_places(&sql(&database.url).await).await;
     });
@@ -266,8 +267,10 @@ fn cancel_and_lapse_at_once_leave_the_job_cancelled_and_free() {
         let (a, b) = two(&database).await;
         for _ in 0..ROUNDS {
             let (worker, renewal, Claimed { job, .. }) = one_in_flight(&a).await;
-            let (cancelled, lapsed) =
-                tokio::join!(a.one(Command::Cancel(order(job.id))), b.one(lapse(worker, renewal)));
+            let (cancelled, lapsed) = tokio::join!(
+                a.one(Command::Order(order(JobAction::Cancel, job.id))),
+                b.one(lapse(worker, renewal))
+            );
             assert!(accepted(&cancelled) && matches!(lapsed, Reply::WorkerMoved(Ok(_))));
             assert_eq!(state(&a, job.id).await, State::Cancelled);
             assert_eq!(in_flight(&a, worker).await, 0);
@@ -338,7 +341,7 @@ fn events_committed_late_come_after_the_readers_place() {
         let waiting = tokio::spawn(async move {
             let late = job();
             let id = late.id;
-            a.apply(vec![enqueue(late), Command::Cancel(order(blocked))]).await;
+            a.apply(vec![enqueue(late), Command::Order(order(JobAction::Cancel, blocked))]).await;
             id
         });
         let watcher = sql(&database.url).await;
@@ -420,7 +423,7 @@ fn prune_and_a_takeover_at_once_leave_no_prune_under_a_stale_epoch() {
         let watcher = sql(&database.url).await;
         for round in 0..ROUNDS {
             let id = a.add(1).await.remove(0);
-            a.one(Command::Cancel(order(id))).await;
+            a.one(Command::Order(order(JobAction::Cancel, id))).await;
             let Reply::Leadership(Ok(of_a)) = a.one(retention(&a, Some(NONE))).await else {
                 panic!()
             };
@@ -474,7 +477,9 @@ fn what_another_server_did_to_an_attempt_counts_for_a_server_that_remembers_it_o
             let renewal = a.renewal(worker).await;
             for claimed in &pair {
                 match change {
-                    0 => drop(b.one(Command::Cancel(order(claimed.job.id))).await),
+                    0 => {
+                        drop(b.one(Command::Order(order(JobAction::Cancel, claimed.job.id))).await)
+                    }
                     1 => drop(b.one(progress(worker, claimed)).await),
                     2 => drop(b.one(ended(worker, claimed)).await),
                     _ => drop(b.one(lapse(worker, renewal)).await),

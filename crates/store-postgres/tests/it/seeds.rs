@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use outlast_cluster::Database;
 use outlast_core::time::Timestamp;
-use outlast_store::command::ReportedOutcome;
+use outlast_store::command::{JobAction, ReportedOutcome};
 use outlast_store::store::ManualClock;
 use outlast_store::{Command, Store as _};
 use outlast_store_postgres::Options;
@@ -95,7 +95,7 @@ fn views_that_people_query_show_jobs_attempts_events_and_dead_letters() {
         let (first, second) = (&claimed[0], &claimed[1]);
         server.one(finish(worker, first.job.id, first.epoch, ReportedOutcome::Completed)).await;
         server.one(finish(worker, second.job.id, second.epoch, dead)).await;
-        server.one(Command::Cancel(order(jobs[2]))).await;
+        server.one(Command::Order(order(JobAction::Cancel, jobs[2]))).await;
 
         let client = sql(&database.url).await;
         let rows = client

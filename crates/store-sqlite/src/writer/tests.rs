@@ -12,8 +12,8 @@ use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::Span;
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobOrder, NewJob, Origin, Payload,
-    Route, SetLimit, SetQueue,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobAction, JobOrder, NewJob,
+    Origin, Payload, Route, SetLimit, SetQueue,
 };
 use outlast_store::store::ManualClock;
 use outlast_store::{BatchId, Command, Reply};
@@ -136,9 +136,14 @@ fn batch_waits_for_an_operators_transaction_also_when_it_reads_first() {
     owned.writer.busy_handler(Some(operator_commits)).unwrap();
 
     let mut batch = batch(1, 10);
-    let order =
-        JobOrder { job: JobId(Uuid::nil()), tenant: None, by: "test".into(), expected: None };
-    batch.commands.insert(0, Command::Cancel(order));
+    let order = JobOrder {
+        job: JobId(Uuid::nil()),
+        action: JobAction::Cancel,
+        tenant: None,
+        by: "test".into(),
+        expected: None,
+    };
+    batch.commands.insert(0, Command::Order(order));
     let mut cache = Cache { classes: Classes::load(&owned.writer).unwrap(), ..Cache::default() };
     let applied = apply(&mut owned, &mut cache, &batch, Timestamp(1)).unwrap();
     assert!(matches!(applied.replies[1], Reply::Enqueued(Ok(_))), "{:?}", applied.replies);
@@ -250,12 +255,13 @@ fn bounded_queue_is_counted_once_however_many_classes_it_has() {
     assert_eq!(counted(&owned), 1);
     // One place becomes free.
     let order = JobOrder {
+        action: JobAction::Cancel,
         job: JobId(Uuid::from_u128(5)),
         tenant: None,
         by: "test".into(),
         expected: None,
     };
-    apply(&mut owned, &mut cache, &batch_of(40, vec![Command::Cancel(order)]), Timestamp(1))
+    apply(&mut owned, &mut cache, &batch_of(40, vec![Command::Order(order)]), Timestamp(1))
         .unwrap();
     for n in 41..43 {
         let applied = apply(&mut owned, &mut cache, &batch(n, 1), Timestamp(1)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use outlast_core::job::{Event as JobEvent, EventKind};
+use outlast_core::job::EventKind;
 
 use super::Decided;
 use super::loaded::Loaded;
@@ -10,25 +10,25 @@ use crate::command::{EndDetail, JobOrder};
 use crate::reply::MoveRefusal;
 use crate::rules::Context;
 
-/// Whether the order may see the job at all.
+/// Whether an order that is limited to a tenant may see the job at all.
 #[must_use]
-pub fn may_see(order: &JobOrder, loaded: &Loaded) -> bool {
-    order.tenant.is_none() || loaded.stored.key.tenant == order.tenant
+pub fn may_see(tenant: Option<&str>, loaded: &Loaded) -> bool {
+    tenant.is_none() || loaded.stored.key.tenant.as_deref() == tenant
 }
 
-/// Decides what an order does: `event` says which one it is.
+/// Decides what an order does.
 ///
 /// # Errors
 /// Returns why the job stays as it is.
 pub fn order<'a>(
     loaded: &Loaded,
     order: &'a JobOrder,
-    event: JobEvent<'_>,
     context: &Context,
 ) -> Result<Decided<'a>, MoveRefusal> {
     if !order.still_meets(&loaded.job) {
         return Err(MoveRefusal::Moved);
     }
+    let event = order.action.event();
     let kind = event.kind();
     Ok(Decided {
         transition: context.decide(&loaded.job, event, 0)?,

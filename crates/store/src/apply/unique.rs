@@ -7,7 +7,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 
-use crate::command::{First, JobOrder, NewJob};
+use crate::command::{First, JobAction, JobOrder, NewJob};
 use crate::record::StoredJob;
 use crate::reply::{EnqueueRefusal, Enqueued};
 use crate::unique::{Fingerprint, KeyHolder, KeyOutcome, OnConflict, Unique};
@@ -56,7 +56,13 @@ pub fn repeated_key(jobs: &[NewJob]) -> Option<usize> {
 /// Returns the order that cancels the job which `new` replaces.
 #[must_use]
 pub fn replacing(new: &NewJob, holder: JobId) -> JobOrder {
-    JobOrder { job: holder, tenant: None, by: new.by.clone(), expected: None }
+    JobOrder {
+        job: holder,
+        action: JobAction::Cancel,
+        tenant: None,
+        by: new.by.clone(),
+        expected: None,
+    }
 }
 
 /// Returns the job that takes the place of `old`: with its time, if the policy keeps that.

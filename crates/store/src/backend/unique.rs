@@ -1,7 +1,6 @@
 //! Storing a job of which there is one at a time.
 
 use outlast_core::id::JobId;
-use outlast_core::job::Event as JobEvent;
 
 use super::Backend;
 use crate::StoreError;
@@ -104,7 +103,7 @@ async fn replace<B: Backend>(
     let replaced = old.stored.id;
     let cancel = replacing(job, replaced);
     // One that has ended stays as it is.
-    let moved = match order::order(old, &cancel, JobEvent::Cancel, &backend.context()) {
+    let moved = match order::order(old, &cancel, &backend.context()) {
         Ok(decided) => Some(Box::new(super::carry_out(backend, old, &decided).await?)),
         Err(_refusal) => None,
     };

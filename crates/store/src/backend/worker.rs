@@ -7,7 +7,9 @@ use super::{Backend, WorkerChange, carry_out};
 use crate::apply::loaded::KnownWorker;
 use crate::apply::worker::{self, Release};
 use crate::command::{Attach, Command, Lapse, Registration, Renew, WorkerMove};
-use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
+use crate::reply::{
+    Attached, Moved, NotFound, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
+};
 
 pub(super) fn register<B: Backend>(
     backend: &mut B,
@@ -165,12 +167,12 @@ async fn take_back<B: Backend>(
 pub(super) async fn forget<B: Backend>(
     backend: &mut B,
     worker: WorkerId,
-) -> Result<Reply, B::Error> {
-    let Some(known) = backend.worker(worker)? else { return Ok(Reply::NotFound) };
+) -> Result<Result<(), NotFound>, B::Error> {
+    let Some(known) = backend.worker(worker)? else { return Ok(Err(NotFound)) };
     let in_flight = backend.count_in_flight(worker).await?;
     if !worker::may_forget(&known, in_flight) {
-        return Ok(Reply::NotFound);
+        return Ok(Err(NotFound));
     }
     backend.write_worker(worker, WorkerChange::Forgotten)?;
-    Ok(Reply::Done)
+    Ok(Ok(()))
 }

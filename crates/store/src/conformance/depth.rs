@@ -6,7 +6,7 @@ use outlast_core::queue::{Change, Depth, QueueChange};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, First, NewJob, ReportedOutcome, SetQueue};
+use crate::command::{Command, First, JobAction, NewJob, ReportedOutcome, SetQueue};
 use crate::conformance::Harness;
 use crate::conformance::queue::fair_by;
 use crate::conformance::world::{World, failed, order, rules};
@@ -231,7 +231,7 @@ fn what_the_batch_itself_does_counts<H: Harness>(world: &mut World<'_, H>) {
     let (first, second) = (world.job(), world.job());
     let replies = world
         .apply(vec![
-            Command::Cancel(order(waiting)),
+            Command::Order(order(JobAction::Cancel, waiting)),
             Command::Enqueue(Box::new(first)),
             Command::Enqueue(Box::new(second)),
         ])

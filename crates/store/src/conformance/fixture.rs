@@ -17,9 +17,9 @@ use outlast_core::unique::{OnConflict, States, Unique};
 use uuid::Uuid;
 
 use crate::command::{
-    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, LogChunk,
-    Progress, QueueOrder, Registration, ReportedOutcome, Reporter, SetLimit, Start, Stream,
-    WorkerRole,
+    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, Fence, JobAction,
+    LogChunk, Progress, QueueOrder, Registration, ReportedOutcome, Reporter, SetLimit, Start,
+    Stream, WorkerRole,
 };
 use crate::conformance::limit::{keys, per_tenant};
 use crate::conformance::world::{failed, finish, order, rules};
@@ -205,7 +205,7 @@ pub async fn make(store: &dyn Store) {
     for n in [AVAILABLE, SCHEDULED, PENDING, CANCELLED] {
         server.enqueue(n).await;
     }
-    server.one(Command::Cancel(order(id(CANCELLED)))).await;
+    server.one(Command::Order(order(JobAction::Cancel, id(CANCELLED)))).await;
     for n in [ACTIVE, COMPLETED, DISCARDED, RETRYABLE] {
         let epoch = server.start(n).await.epoch;
         let (stream, bytes) = (Stream::Stdout, b"printed".to_vec());

@@ -7,7 +7,7 @@ use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{Command, First, NewJob, ReportedOutcome};
+use crate::command::{Command, First, JobAction, NewJob, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, order, rules};
 use crate::query::{JobQuery, Page};
@@ -71,8 +71,8 @@ fn keys_are_read_back_of_jobs_for_later_and_of_a_bulk<H: Harness>(world: &mut Wo
     world.one(Command::EnqueueAll(jobs));
     check(world, ids[1], &wanted, State::Scheduled);
     check(world, ids[2], &wanted, State::Pending);
-    world.moved(Command::Activate(order(ids[2]))).unwrap();
-    world.moved(Command::RunNow(order(ids[1]))).unwrap();
+    world.moved(Command::Order(order(JobAction::Activate, ids[2]))).unwrap();
+    world.moved(Command::Order(order(JobAction::RunNow, ids[1]))).unwrap();
     for id in &ids[..3] {
         check(world, *id, &wanted, State::Available);
     }

@@ -4,11 +4,11 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 
-use crate::command::{Command, First, JobOrder, ReportedOutcome, Seen};
+use crate::command::{Command, First, JobAction, JobOrder, ReportedOutcome, Seen};
 use crate::conformance::Harness;
-use crate::conformance::world::{World, failed, order, rules};
+use crate::conformance::world::{World, failed, forget, order, rules};
 use crate::query::Page;
-use crate::reply::{MoveRefusal, Reply};
+use crate::reply::{MoveRefusal, NotFound, Reply};
 use crate::store::Store as _;
 use outlast_core::id::{Epoch, JobId};
 
@@ -83,8 +83,8 @@ fn pending_job_runs_only_once_it_is_activated<H: Harness>(world: &mut World<'_, 
     pending.first = First::OnActivation;
     let id = world.add(pending);
     assert_eq!(world.claim(hand, 1).len(), 0);
-    world.moved(Command::Activate(order(id))).unwrap();
-    let again = world.moved(Command::Activate(order(id)));
+    world.moved(Command::Order(order(JobAction::Activate, id))).unwrap();
+    let again = world.moved(Command::Order(order(JobAction::Activate, id)));
     assert_eq!(again, Err(MoveRefusal::Refused(Refusal::WrongState(State::Available))));
     assert_eq!(world.take(hand).job.id, id);
 }
@@ -95,15 +95,15 @@ fn job_that_waits_for_a_time_runs_when_it_is_asked_to<H: Harness>(world: &mut Wo
     later.first = First::At(world.now().after(Span::from_secs(3600)));
     let id = world.add(later);
     assert_eq!(world.claim(hand, 1).len(), 0);
-    let moved = world.moved(Command::RunNow(order(id))).unwrap();
+    let moved = world.moved(Command::Order(order(JobAction::RunNow, id))).unwrap();
     assert_eq!(moved.state, State::Available);
-    let again = world.moved(Command::RunNow(order(id)));
+    let again = world.moved(Command::Order(order(JobAction::RunNow, id)));
     assert_eq!(again, Err(MoveRefusal::Refused(Refusal::WrongState(State::Available))));
     let claimed = world.take(hand);
     assert_eq!(claimed.job.id, id);
     // A retry comes before its wait is over, with what it has spent.
     world.finish(&claimed, hand, failed()).unwrap();
-    world.moved(Command::RunNow(order(id))).unwrap();
+    world.moved(Command::Order(order(JobAction::RunNow, id))).unwrap();
     assert_eq!((world.take(hand).job.id, world.read(id).spent.failures), (id, 1));
 }
 
@@ -171,8 +171,8 @@ fn only_discarded_jobs_are_replayed<H: Harness>(world: &mut World<'_, H>) {
 
 fn forgotten_dead_letter_leaves_the_job_discarded<H: Harness>(world: &mut World<'_, H>) {
     let id = dead_letter(world);
-    assert_eq!(world.one(Command::ForgetDeadLetter(order(id))), Reply::Done);
-    assert_eq!(world.one(Command::ForgetDeadLetter(order(id))), Reply::NotFound);
+    assert_eq!(world.one(Command::ForgetDeadLetter(forget(id))), Reply::Forgotten(Ok(())));
+    assert_eq!(world.one(Command::ForgetDeadLetter(forget(id))), Reply::Forgotten(Err(NotFound)));
     assert_eq!(letters(world), []);
     assert_eq!((world.read(id).state, world.read(id).dead_letter), (State::Discarded, None));
 }
@@ -181,10 +181,11 @@ fn job_of_another_tenant_is_not_found<H: Harness>(world: &mut World<'_, H>) {
     let mut job = world.job();
     job.class.tenant = Some("acme".into());
     let id = world.add(job);
-    let of = |tenant: &str| JobOrder { tenant: Some(tenant.into()), ..order(id) };
-    assert_eq!(world.moved(Command::Cancel(of("other"))), Err(MoveRefusal::NotFound));
+    let of =
+        |tenant: &str| JobOrder { tenant: Some(tenant.into()), ..order(JobAction::Cancel, id) };
+    assert_eq!(world.moved(Command::Order(of("other"))), Err(MoveRefusal::NotFound));
     assert_eq!(world.read(id).state, State::Available);
-    assert!(world.moved(Command::Cancel(of("acme"))).is_ok());
+    assert!(world.moved(Command::Order(of("acme"))).is_ok());
 }
 
 fn order_for_a_job_as_it_was_seen_is_refused_once_it_moved<H: Harness>(world: &mut World<'_, H>) {
@@ -192,17 +193,17 @@ fn order_for_a_job_as_it_was_seen_is_refused_once_it_moved<H: Harness>(world: &m
     let id = world.add_plain();
     let order = |state, epoch, started| JobOrder {
         expected: Some(Seen { state, epoch: Epoch(epoch), started }),
-        ..order(id)
+        ..order(JobAction::Cancel, id)
     };
     let waiting = order(State::Available, 0, false);
     let claimed = world.claim(hand, 1).remove(0);
-    assert_eq!(world.moved(Command::Cancel(waiting)), Err(MoveRefusal::Moved));
+    assert_eq!(world.moved(Command::Order(waiting)), Err(MoveRefusal::Moved));
     let in_flight = order(State::Active, claimed.epoch.0, false);
     world.start(&claimed, hand).unwrap();
-    assert_eq!(world.moved(Command::Cancel(in_flight)), Err(MoveRefusal::Moved));
+    assert_eq!(world.moved(Command::Order(in_flight)), Err(MoveRefusal::Moved));
     assert_eq!(world.read(id).state, State::Active);
     let running = order(State::Active, claimed.epoch.0, true);
-    assert!(world.moved(Command::Cancel(running)).is_ok());
+    assert!(world.moved(Command::Order(running)).is_ok());
 }
 
 fn reset_drops_everything<H: Harness>(world: &mut World<'_, H>) {

@@ -4,7 +4,7 @@ use outlast_core::job::State;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerEvent;
 
-use crate::command::{AskedByQueues, Command, LapseScope, ReportedOutcome, Sweep};
+use crate::command::{AskedByQueues, Command, JobAction, LapseScope, ReportedOutcome, Sweep};
 use crate::conformance::Harness;
 use crate::conformance::world::{
     Hand, LEASE, VISIBILITY, World, failed, finish, lapse, order, rules,
@@ -55,7 +55,7 @@ fn command<H: Harness>(
         End::Fail => report(failed()),
         End::TimeOut => report(ReportedOutcome::TimedOut),
         End::Interrupt => report(ReportedOutcome::Interrupted),
-        End::Cancel => Command::Cancel(order(claimed.job.id)),
+        End::Cancel => Command::Order(order(JobAction::Cancel, claimed.job.id)),
         End::Lapse => {
             let worker = worker(hand);
             lapse(worker, world.row(worker).renewal, LapseScope::Everything)

@@ -8,7 +8,7 @@ use outlast_core::worker::liveness::WorkerEvent;
 
 use crate::command::{Command, First, LogChunk, Prune, ReportedOutcome, Strand, Stream, Sweep};
 use crate::conformance::Harness;
-use crate::conformance::world::{VISIBILITY, World, failed, order};
+use crate::conformance::world::{VISIBILITY, World, failed, forget};
 use crate::event::EventQuery;
 use crate::query::LogQuery;
 use crate::reply::{Reply, Stranded, Swept};
@@ -369,7 +369,7 @@ fn history_of_a_job_that_is_kept_is_kept_however_old<H: Harness>(world: &mut Wor
         print(world, letter, n);
     }
     assert_eq!(lines(world, letter), [1, 2, 3]);
-    world.one(Command::ForgetDeadLetter(order(letter)));
+    world.one(Command::ForgetDeadLetter(forget(letter)));
     prune(world, world.now());
     assert_eq!((world.find(letter), world.attempts(letter).len()), (None, 0));
     assert_eq!(lines(world, letter), Vec::<u64>::new());

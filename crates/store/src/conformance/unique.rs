@@ -4,7 +4,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 use outlast_core::time::Span;
 
-use crate::command::{Command, First, NewJob, ReportedOutcome};
+use crate::command::{Command, First, JobAction, NewJob, ReportedOutcome};
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, World, failed, rules};
 use crate::event::{EventName, EventQuery};
@@ -294,7 +294,7 @@ fn moves_of_the_same_batch_count<H: Harness>(world: &mut World<'_, H>) {
     let old = first(world);
     let (refused, taken) = (job(world, OnConflict::Reject), job(world, OnConflict::Reject));
     let enqueue = |job: &NewJob| Command::Enqueue(Box::new(job.clone()));
-    let cancel = Command::Cancel(crate::conformance::world::order(old));
+    let cancel = Command::Order(crate::conformance::world::order(JobAction::Cancel, old));
     let replies = world.apply(vec![enqueue(&refused), cancel, enqueue(&taken)]).replies;
     assert!(matches!(replies[0], Reply::Enqueued(Err(EnqueueRefusal::NotUnique { .. }))));
     assert!(matches!(&replies[2], Reply::Enqueued(Ok(stored)) if stored.id == taken.id));

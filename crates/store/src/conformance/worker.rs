@@ -10,7 +10,7 @@ use crate::command::{Attach, Command, LapseScope, Renew, ReportedOutcome, Worker
 use crate::conformance::Harness;
 use crate::conformance::world::{Hand, LEASE, World, failed, lapse, rules};
 use crate::record::CancelledAttempt;
-use crate::reply::{MoveRefusal, RenewRefusal, Reply, WorkerMoveRefusal};
+use crate::reply::{MoveRefusal, NotFound, RenewRefusal, Reply, WorkerMoveRefusal};
 use crate::store::Store as _;
 
 cases![
@@ -366,14 +366,14 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
     world.add(job);
     world.take(hand);
     let forget = |hand: Hand| Command::ForgetWorker(hand.worker);
-    assert_eq!(world.one(forget(hand)), Reply::NotFound);
+    assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
     world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
-    assert_eq!(world.one(forget(hand)), Reply::NotFound);
+    assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
     world.bury(hand.worker);
-    assert_eq!(world.one(forget(hand)), Reply::Done);
+    assert_eq!(world.one(forget(hand)), Reply::Forgotten(Ok(())));
     assert_eq!(world.ask(world.store().workers()), []);
-    assert_eq!(world.one(forget(hand)), Reply::NotFound);
+    assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
 }
 
 fn held_attempts_are_listed_with_their_epochs<H: Harness>(world: &mut World<'_, H>) {

@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use crate::command::{
     AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command,
-    EndDetail, Fence, Finish, First, JobOrder, Lapse, LapseScope, LeadershipFence,
-    LeadershipRequest, NewJob, Origin, Payload, Prune, RETENTION, Registration, ReportedOutcome,
-    Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
+    EndDetail, Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LapseScope,
+    LeadershipFence, LeadershipRequest, NewJob, Origin, Payload, Prune, RETENTION, Registration,
+    ReportedOutcome, Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::error::StoreError;
@@ -325,11 +325,11 @@ impl<'h, H: Harness> World<'h, H> {
     }
 
     pub(crate) fn cancel(&mut self, job: JobId) -> Result<Moved, MoveRefusal> {
-        self.moved(Command::Cancel(order(job)))
+        self.moved(Command::Order(order(JobAction::Cancel, job)))
     }
 
     pub(crate) fn replay(&mut self, job: JobId) -> Result<Moved, MoveRefusal> {
-        self.moved(Command::Replay(order(job)))
+        self.moved(Command::Order(order(JobAction::Replay, job)))
     }
 
     pub(crate) fn move_worker(
@@ -423,8 +423,12 @@ pub(crate) fn finish(job: JobId, fence: Fence, reported: ReportedOutcome) -> Com
     Command::Finish(Box::new(Finish { job, fence, reported, detail, by: "test".into() }))
 }
 
-pub(crate) fn order(job: JobId) -> JobOrder {
-    JobOrder { job, tenant: None, by: "test".into(), expected: None }
+pub(crate) fn order(action: JobAction, job: JobId) -> JobOrder {
+    JobOrder { job, action, tenant: None, by: "test".into(), expected: None }
+}
+
+pub(crate) fn forget(job: JobId) -> ForgetDeadLetter {
+    ForgetDeadLetter { job, tenant: None, by: "test".into() }
 }
 
 pub(crate) fn lapse(worker: WorkerId, renewal: u64, scope: LapseScope) -> Command {

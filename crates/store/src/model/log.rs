@@ -6,15 +6,14 @@ use crate::command::LogChunk;
 use crate::model::tables::Row;
 use crate::model::tx::Tx;
 use crate::query::LogLine;
-use crate::reply::Reply;
 use crate::rules::output_bytes_max;
 
 impl Tx<'_> {
     /// Keeps a chunk, once, while the attempt's output is within its bound. A superseded
     /// attempt may still deliver; output of an attempt that never was goes nowhere.
-    pub(super) fn log(&mut self, chunk: &LogChunk) -> Reply {
+    pub(super) fn log(&mut self, chunk: &LogChunk) {
         let now = self.now();
-        let Some((seq, _)) = self.tables.find(chunk.job) else { return Reply::Done };
+        let Some((seq, _)) = self.tables.find(chunk.job) else { return };
         self.tables.change(seq, |row| {
             let of_attempt = || row.log.iter().filter(|(_, line)| line.epoch == chunk.epoch);
             let known = of_attempt().any(|(n, _)| *n == chunk.n);
@@ -27,7 +26,6 @@ impl Tx<'_> {
             let (epoch, stream, bytes) = (chunk.epoch, chunk.stream, chunk.bytes.clone());
             row.log.push((chunk.n, LogLine { id, epoch, stream, at: now, bytes }));
         });
-        Reply::Done
     }
 }
 

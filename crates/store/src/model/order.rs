@@ -2,36 +2,22 @@
 
 use std::sync::Arc;
 
-use outlast_core::job::{Event as JobEvent, EventKind};
+use outlast_core::id::JobId;
+use outlast_core::job::EventKind;
 use outlast_core::queue::QueueRefusal;
 
 use crate::apply::queue;
-use crate::command::{EndDetail, JobOrder, QueueOrder, SetQueue};
+use crate::command::{EndDetail, ForgetDeadLetter, JobOrder, QueueOrder, SetQueue};
 use crate::model::tables::Seq;
 use crate::model::tx::{Cause, Tx};
 use crate::queue::QueueChanged;
-use crate::reply::{MoveRefusal, Moved, Reply};
+use crate::reply::{MoveRefusal, Moved, NotFound};
 use crate::rules::{purged_event, queue_event, settings_event};
 
 impl Tx<'_> {
-    pub(super) fn cancel(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
-        self.order(order, JobEvent::Cancel)
-    }
-
-    pub(super) fn activate(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
-        self.order(order, JobEvent::Activate)
-    }
-
-    pub(super) fn run_now(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
-        self.order(order, JobEvent::Due)
-    }
-
-    pub(super) fn replay(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
-        self.order(order, JobEvent::Replay)
-    }
-
-    fn order(&mut self, order: &JobOrder, event: JobEvent<'_>) -> Result<Moved, MoveRefusal> {
-        let seq = self.ordered(order)?;
+    pub(super) fn order(&mut self, order: &JobOrder) -> Result<Moved, MoveRefusal> {
+        let event = order.action.event();
+        let seq = self.ordered(order.job, order.tenant.as_ref())?;
         if self.tables.rows.get(&seq).is_some_and(|row| !order.still_meets(&row.job)) {
             return Err(MoveRefusal::Moved);
         }
@@ -40,27 +26,26 @@ impl Tx<'_> {
     }
 
     /// Another tenant's job is not found.
-    fn ordered(&self, order: &JobOrder) -> Result<Seq, MoveRefusal> {
-        let (seq, row) = self.tables.find(order.job).ok_or(MoveRefusal::NotFound)?;
-        if order.tenant.is_some() && order.tenant != row.stored.key.tenant {
+    fn ordered(&self, job: JobId, tenant: Option<&String>) -> Result<Seq, MoveRefusal> {
+        let (seq, row) = self.tables.find(job).ok_or(MoveRefusal::NotFound)?;
+        if tenant.is_some() && tenant != row.stored.key.tenant.as_ref() {
             return Err(MoveRefusal::NotFound);
         }
         Ok(seq)
     }
 
-    pub(super) fn forget_dead_letter(&mut self, order: &JobOrder) -> Reply {
-        let Ok(seq) = self.ordered(order) else { return Reply::NotFound };
+    pub(super) fn forget_dead_letter(&mut self, order: &ForgetDeadLetter) -> Result<(), NotFound> {
+        let seq = self.ordered(order.job, order.tenant.as_ref()).map_err(|_refusal| NotFound)?;
         let taken =
             self.tables.change(seq, |row| (row.dead_letter.take(), Arc::clone(&row.stored)));
-        let Some((Some(_), stored)) = taken else { return Reply::NotFound };
+        let Some((Some(_), stored)) = taken else { return Err(NotFound) };
         self.log_event(purged_event(&stored, self.now(), &order.by));
-        Reply::Done
+        Ok(())
     }
 
-    pub(super) fn queue(&mut self, order: &QueueOrder) -> Reply {
+    pub(super) fn queue(&mut self, order: &QueueOrder) {
         self.tables.paused.insert(order.queue.clone(), order.paused);
         self.log_event(queue_event(&order.queue, order.paused, self.now(), &order.by));
-        Reply::Done
     }
 
     pub(super) fn set_queue(&mut self, order: &SetQueue) -> Result<QueueChanged, QueueRefusal> {

@@ -37,7 +37,7 @@ impl Tx<'_> {
             Verdict::Take(_) => self.insert(job),
             Verdict::Replace(found) => {
                 let before = self.tables.find(found.job).map(|(_, row)| row.clone());
-                let moved = self.cancel(&replacing(job, found.job)).ok().map(Box::new);
+                let moved = self.order(&replacing(job, found.job)).ok().map(Box::new);
                 let mut stored = match before {
                     Some(old) => self.insert(&in_place_of(job, &old.stored, old.job.state)),
                     None => self.insert(job),

@@ -13,7 +13,9 @@ use crate::event::EventName;
 use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
 use crate::record::WorkerRecord;
-use crate::reply::{Attached, Moved, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved};
+use crate::reply::{
+    Attached, Moved, NotFound, RenewRefusal, Renewed, WorkerMoveRefusal, WorkerMoved,
+};
 use crate::rules::{Leave, lost_error, worker_event, worker_event_name};
 
 /// Who declares a worker dead, and why.
@@ -243,13 +245,13 @@ impl Tx<'_> {
         u32::try_from(self.tables.rows_in_flight_of(worker).count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Reply {
+    pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Result<(), NotFound> {
         let live = self.tables.workers.get(&worker).is_none_or(|row| row.standing.holds_lease());
         if live || self.count_in_flight(worker) > 0 {
-            return Reply::NotFound;
+            return Err(NotFound);
         }
         self.tables.workers.remove(&worker);
-        Reply::Done
+        Ok(())
     }
 }
 

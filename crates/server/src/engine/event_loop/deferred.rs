@@ -85,11 +85,8 @@ pub(super) fn subject_of(command: &Command) -> Option<Subject> {
         Command::Finish(finish) => Subject::Job(finish.job),
         Command::Progress(progress) => Subject::Job(progress.job),
         Command::Log(chunk) => Subject::Job(chunk.job),
-        Command::Cancel(order)
-        | Command::Activate(order)
-        | Command::RunNow(order)
-        | Command::Replay(order)
-        | Command::ForgetDeadLetter(order) => Subject::Job(order.job),
+        Command::Order(order) => Subject::Job(order.job),
+        Command::ForgetDeadLetter(order) => Subject::Job(order.job),
         Command::Register(registration) => Subject::Worker(registration.id),
         Command::Attach(attach) => Subject::Worker(attach.worker),
         Command::Worker(step) => Subject::Worker(step.worker),

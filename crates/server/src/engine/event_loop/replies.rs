@@ -16,7 +16,6 @@ use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::dispatch::Planned;
-use crate::engine::error::unexpected;
 use crate::engine::output::{ReportAnswer, SessionOrder};
 use crate::engine::unique_jobs::Beside;
 
@@ -196,7 +195,7 @@ impl EventLoop {
                 moved.as_ref().map(|_| ()).map_err(|refusal| *refusal)
             }
             other => {
-                unexpected("a report", other);
+                tracing::error!(reply = ?other, "store returned a reply of the wrong kind");
                 Err(MoveRefusal::NotFound)
             }
         };

@@ -2,11 +2,9 @@
 
 use outlast_core::id::JobId;
 use outlast_store::reply::EnqueueRefusal;
-use outlast_store::{Command, Reply};
 use outlast_wire::execution::request::Request;
 
 use super::view;
-use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
 use crate::http::request::ApiRequest;
@@ -36,11 +34,8 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
             None => ApiResponse::created(Vec::new()).replayed(replayed),
         });
     }
-    let (reply, command) = req.app.engine.submit_keeping(Command::Enqueue(Box::new(job))).await?;
-    let (Reply::Enqueued(stored), Command::Enqueue(job)) = (&reply, command) else {
-        return Err(unexpected("an enqueue", &reply).into());
-    };
-    let stored = match stored.clone() {
+    let (stored, job) = req.app.engine.submit_keeping(job).await?;
+    let stored = match stored {
         Ok(stored) => stored,
         Err(refusal) => return Err(in_words(&req.app, ApiError::Enqueue(refusal)).await),
     };
@@ -52,7 +47,7 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
         let written = view::enqueued(&req.app, shown.details.record());
         return Ok(ApiResponse::created(written).at(location(stored.id)));
     }
-    let record = idempotency::stored(*job, &stored);
+    let record = idempotency::stored(job, &stored);
     Ok(ApiResponse::created(view::enqueued(&req.app, &record)).at(location(record.job.id)))
 }
 

@@ -2,17 +2,15 @@
 
 use outlast_core::id::JobId;
 use outlast_core::job::State;
-use outlast_store::command::{JobOrder, Seen};
+use outlast_store::command::{JobAction, JobOrder, Seen};
 use outlast_store::event::EventQuery;
 use outlast_store::query::{LogLine, LogQuery};
 use outlast_store::record::{AttemptRecord, JobRecord};
 use outlast_store::reply::MoveRefusal;
-use outlast_store::{Command, Reply};
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 
 use super::{list, view, wait};
-use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
@@ -33,17 +31,15 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that has not ended can be cancelled";
-    let record = ordered(&mut req, Command::Cancel, allowed).await?;
+    let record = ordered(&mut req, JobAction::Cancel, allowed).await?;
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
 pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = req.job().await?;
-    let order = JobOrder { job: id, tenant: None, by: req.by(), expected: None };
-    let moved = match orders::moved(&req.app, id, Command::RunNow(order)).await {
-        Ok(_) => orders::job(&req.app, id, None).await,
-        Err(failure) => Err(failure),
-    };
+    let action = JobAction::RunNow;
+    let order = JobOrder { job: id, action, tenant: None, by: req.by(), expected: None };
+    let moved = orders::carry_out(&req.app, order).await;
     let allowed = "only one that waits for a time, delayed or for a retry, can be run now";
     let record = in_words(&req.app, id, moved, allowed).await?;
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
@@ -62,10 +58,7 @@ pub(super) async fn rerun(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     let by = req.token().map(|token| token.name.as_str());
     let job = execution::rerun(req.app.engine.settings(), &record, by)?;
     let id = job.id;
-    match req.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
-        Reply::Enqueued(stored) => stored.map_err(ApiError::Enqueue)?,
-        other => return Err(unexpected("an enqueue", &other).into()),
-    };
+    req.app.engine.submit(job).await?.map_err(ApiError::Enqueue)?;
     let record = orders::job(&req.app, id, None).await?;
     Ok(ApiResponse::created(view::document(&req.app, &record).await))
 }
@@ -86,14 +79,14 @@ async fn in_words(
 pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
-    let record = ordered(&mut req, Command::Replay, allowed).await?;
+    let record = ordered(&mut req, JobAction::Replay, allowed).await?;
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
-/// Submits a command about the execution, if it has the status that the request requires.
+/// Submits an order about the execution, if it has the status that the request requires.
 async fn ordered(
     req: &mut ApiRequest,
-    order: fn(JobOrder) -> Command,
+    action: JobAction,
     allowed: &str,
 ) -> Result<JobRecord, ApiError> {
     let id = req.job().await?;
@@ -111,8 +104,8 @@ async fn ordered(
             let started = record.state == State::Active && record.started.is_some();
             expected = Some(Seen { state: record.state, epoch: record.epoch, started });
         }
-        let order = order(JobOrder { job: id, tenant: None, by: req.by(), expected });
-        match orders::try_move(&req.app, id, order).await? {
+        let order = JobOrder { job: id, action, tenant: None, by: req.by(), expected };
+        match orders::try_move(&req.app, order).await? {
             // It may still have that status, or again.
             Err(MoveRefusal::Moved) => {}
             Ok(_) => return orders::job(&req.app, id, None).await,

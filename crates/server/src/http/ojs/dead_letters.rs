@@ -1,13 +1,11 @@
 //! Dead letters: look, replay, take off the list.
 
-use outlast_store::command::JobOrder;
+use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder};
 use outlast_store::list::Fit;
 use outlast_store::query::{DeadLetter, Page};
-use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 
 use super::jobs;
-use crate::engine::unexpected;
 use crate::http::error::{ApiError, Missing};
 use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
@@ -137,22 +135,20 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (job, tenant) = (req.job().await?, req.tenant()?);
-    let order = JobOrder { job, tenant, by: req.by(), expected: None };
-    let record = orders::replay(&req.app, order).await?;
+    let order = JobOrder { job, action: JobAction::Replay, tenant, by: req.by(), expected: None };
+    let record = orders::carry_out(&req.app, order).await?;
     jobs::document(&req.app, record).await
 }
 
 pub(super) async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (job, tenant) = (req.job().await?, req.tenant()?);
-    let order = JobOrder { job, tenant, by: req.by(), expected: None };
-    match req.app.engine.submit(Command::ForgetDeadLetter(order)).await? {
-        Reply::Done => Ok(ApiResponse::ok(object(|object| {
-            object.flag("deleted", true);
-            object.plain("job_id", job);
-        }))),
-        Reply::NotFound => {
-            Err(ApiError::not_found(Missing::DeadLetter, format!("job {job} is not a dead letter")))
-        }
-        other => Err(unexpected("a dead letter's end", &other).into()),
+    let order = ForgetDeadLetter { job, tenant, by: req.by() };
+    if req.app.engine.submit(order).await?.is_err() {
+        let message = format!("job {job} is not a dead letter");
+        return Err(ApiError::not_found(Missing::DeadLetter, message));
     }
+    Ok(ApiResponse::ok(object(|object| {
+        object.flag("deleted", true);
+        object.plain("job_id", job);
+    })))
 }

@@ -7,7 +7,6 @@ use outlast_core::id::JobId;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing};
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::reply::Extended;
-use outlast_store::{Command, Reply};
 use outlast_wire::ojs::quirks;
 use outlast_wire::ojs::quirks::ActiveJobs;
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 
 use super::plain_workers;
 use crate::clock::millis;
-use crate::engine::{Engine, Unavailable, unexpected};
+use crate::engine::{Engine, Unavailable};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
@@ -108,10 +107,7 @@ async fn extend_these(
     holds: Holds,
 ) -> Result<Extended, Unavailable> {
     let extend = Extend { worker: worker.to_owned(), holds };
-    match engine.beat(Command::Extend(extend)).await? {
-        Reply::Extended(extended) => Ok(extended),
-        other => Err(unexpected("an extension", &other)),
-    }
+    engine.beat(extend).await
 }
 
 /// Retries jobs that another transaction had locked: when they are free, their visibility may

@@ -5,14 +5,13 @@ use outlast_core::id::JobId;
 use outlast_core::limits::{BULK_JOBS_MAX, BULK_UNIQUE_JOBS_MAX};
 use outlast_core::time::Timestamp;
 use outlast_core::unique::OnConflict;
-use outlast_store::command::{JobOrder, NewJob};
+use outlast_store::command::{JobAction, JobOrder, NewJob};
 use outlast_store::record::JobRecord;
-use outlast_store::{Command, Reply};
+use outlast_store::request::EnqueueAll;
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue::{self, Envelope};
 
-use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
 use crate::http::job_view::{JobDetails, omitted};
@@ -41,10 +40,7 @@ pub(super) async fn enqueue(mut req: ApiRequest) -> Result<ApiResponse, ApiError
         });
     }
     let location = location(job.id);
-    let stored = match req.app.engine.submit(Command::Enqueue(Box::new(job))).await? {
-        Reply::Enqueued(stored) => stored.map_err(ApiError::Enqueue)?,
-        other => return Err(unexpected("an enqueue", &other).into()),
-    };
+    let stored = req.app.engine.submit(job).await?.map_err(ApiError::Enqueue)?;
     if stored.by_key.is_some() {
         return Ok(one(&AnsweredJob::of(&req.app, &stored).await?));
     }
@@ -113,12 +109,8 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         let Outcome { jobs, replayed } = key.enqueue(&req.app, request, jobs).await?;
         return Ok(several(&jobs).replayed(replayed));
     }
-    let stored = match req.app.engine.submit(Command::EnqueueAll(jobs)).await? {
-        Reply::EnqueuedAll(stored) => {
-            stored.map_err(|(place, refusal)| ApiError::Enqueue(refusal).of_job(place))?
-        }
-        other => return Err(unexpected("a bulk enqueue", &other).into()),
-    };
+    let stored = req.app.engine.submit(EnqueueAll(jobs)).await?;
+    let stored = stored.map_err(|(place, refusal)| ApiError::Enqueue(refusal).of_job(place))?;
     if stored.iter().any(|stored| stored.by_key.is_some()) {
         return Ok(several(&AnsweredJob::of_all(&req.app, &stored).await?));
     }
@@ -163,16 +155,17 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (job, tenant) = (req.job().await?, req.tenant()?);
-    let order = JobOrder { job, tenant, by: req.by(), expected: None };
-    let record = orders::cancel(&req.app, order).await?;
+    let order = JobOrder { job, action: JobAction::Cancel, tenant, by: req.by(), expected: None };
+    let record = orders::carry_out(&req.app, order).await?;
     document(&req.app, record).await
 }
 
 /// Makes a pending job available; says from what and when, as the standard has it.
 pub(super) async fn activate(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (job, tenant) = (req.job().await?, req.tenant()?);
-    let order = JobOrder { job, tenant: tenant.clone(), by: req.by(), expected: None };
-    let moved = orders::moved(&req.app, job, Command::Activate(order)).await?;
+    let action = JobAction::Activate;
+    let order = JobOrder { job, action, tenant: tenant.clone(), by: req.by(), expected: None };
+    let moved = orders::moved(&req.app, order).await?;
     let record = orders::job(&req.app, job, tenant.as_deref()).await?;
     let shown = JobDetails::of(&req.app, record).await?;
     let view = shown.view();

@@ -20,12 +20,10 @@ use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
 use outlast_store::query::WorkerQuery;
 use outlast_store::reply::Renewed;
-use outlast_store::{Command, Reply};
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
 use uuid::Uuid;
 
 use crate::clock::boot_time;
-use crate::engine::unexpected;
 use crate::http::App;
 use crate::http::error::ApiError;
 
@@ -275,10 +273,7 @@ pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
 
 async fn renew(app: &App, worker: WorkerId, in_flight: u32) -> Result<Option<Renewed>, ApiError> {
     let renew = Renew { worker, lease: app.engine.settings().ojs_lease, in_flight };
-    match app.engine.beat(Command::Renew(renew)).await? {
-        Reply::Renewed(renewed) => Ok(renewed.ok()),
-        other => Err(unexpected("a renewal", &other).into()),
-    }
+    Ok(app.engine.beat(renew).await?.ok())
 }
 
 /// Looks a client up in the store, and renews its latest incarnation that lives.
@@ -312,15 +307,11 @@ async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing),
         about: serde_json::json!({ "host": beat.host }).to_string(),
         plain_id: Some(beat.worker.clone()),
     };
-    match app.engine.beat(Command::Register(Box::new(registration))).await? {
-        Reply::Registered(Ok(standing)) => {
-            let before = Latest { renewal: 0, quiet: false };
-            let known = Known { latest: Some(before), ..Known::silent(worker) };
-            Ok((Known { beat: Some(boot_time()), ..known }, FIRST_RENEWAL, standing))
-        }
-        Reply::Registered(Err(refusal)) => Err(ApiError::Conflict(refusal.to_string())),
-        other => Err(unexpected("a registration", &other).into()),
-    }
+    let registered = app.engine.beat(registration).await?;
+    let standing = registered.map_err(|refusal| ApiError::Conflict(refusal.to_string()))?;
+    let before = Latest { renewal: 0, quiet: false };
+    let known = Known { latest: Some(before), ..Known::silent(worker) };
+    Ok((Known { beat: Some(boot_time()), ..known }, FIRST_RENEWAL, standing))
 }
 
 /// Moves a worker to the state that it reports. A refusal leaves it, as the response shows.
@@ -333,18 +324,14 @@ async fn step(
     let code = (event == WorkerEvent::Goodbye).then_some(EvidenceCode::Drained);
     let evidence = Evidence { code, text: "said so in its heartbeat".into() };
     let step = WorkerMove { worker, event, session: None, by, evidence };
-    let command = Command::Worker(step);
-    let reply = if event == WorkerEvent::Goodbye {
-        match tokio::time::timeout(GOODBYE_WAITS, app.engine.submit(command)).await {
-            Ok(reply) => reply?,
+    let moved = if event == WorkerEvent::Goodbye {
+        match tokio::time::timeout(GOODBYE_WAITS, app.engine.submit(step)).await {
+            Ok(moved) => moved?,
             // The command is carried out nevertheless.
             Err(_elapsed) => return Ok(None),
         }
     } else {
-        app.engine.beat(command).await?
+        app.engine.beat(step).await?
     };
-    match reply {
-        Reply::WorkerMoved(moved) => Ok(moved.ok().map(|moved| moved.standing)),
-        other => Err(unexpected("a worker's move", &other).into()),
-    }
+    Ok(moved.ok().map(|moved| moved.standing))
 }

@@ -4,11 +4,9 @@ use outlast_core::job::State;
 use outlast_store::command::QueueOrder;
 use outlast_store::query::QueueStats;
 use outlast_store::tally::Counts;
-use outlast_store::{Command, Reply};
 use outlast_wire::json::Object;
 use outlast_wire::ojs::quirks;
 
-use crate::engine::unexpected;
 use crate::http::App;
 use crate::http::error::{ApiError, Missing};
 use crate::http::request::ApiRequest;
@@ -73,10 +71,7 @@ pub(super) async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn order(mut req: ApiRequest, paused: bool) -> Result<ApiResponse, ApiError> {
     let queue = req.queue().await?;
     let order = QueueOrder { queue: queue.clone(), paused, by: req.by() };
-    match req.app.engine.submit(Command::Queue(order)).await? {
-        Reply::Done => {}
-        other => return Err(unexpected("a queue's order", &other).into()),
-    }
+    req.app.engine.submit(order).await?;
     Ok(ApiResponse::object(|object| {
         object.object("queue", |object| {
             object.text("name", &queue);

@@ -6,7 +6,6 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Refusal, State};
 use outlast_core::time::Span;
-use outlast_store::Command;
 use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, ReportedOutcome, Reporter,
 };
@@ -143,7 +142,7 @@ async fn finish(
         attempt: about.attempt,
     };
     let finish = Finish { job, fence, reported, detail, by };
-    match orders::try_move(app, job, Command::Finish(Box::new(finish))).await? {
+    match orders::try_move(app, finish).await? {
         Ok(moved) => Ok(Reported::Moved(moved)),
         Err(refusal) => match too_late(app, job, &refusal).await? {
             Some(answer) => Ok(Reported::TooLate(answer)),

@@ -1,14 +1,13 @@
 //! Manifest, health, and the reset for conformance runs.
 
 use http::StatusCode;
-use outlast_store::{Command, Reply};
 use outlast_wire::ojs::manifest as wire;
 
 use crate::clock::boot_time;
-use crate::engine::unexpected;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
+use outlast_store::request::Reset;
 
 pub(super) async fn manifest(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(wire::document(req.app.engine.settings().version)))
@@ -33,10 +32,7 @@ pub(super) async fn health(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 /// Drops everything. Routed only in conformance runs.
 pub(super) async fn reset(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let app = &req.app;
-    match app.engine.submit(Command::Reset).await? {
-        Reply::Done => {}
-        other => return Err(unexpected("a reset", &other).into()),
-    }
+    app.engine.submit(Reset).await?;
     app.plain.clear();
     Ok(ApiResponse::object(|object| object.flag("reset", true)))
 }

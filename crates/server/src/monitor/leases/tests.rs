@@ -10,12 +10,12 @@ use outlast_core::limits;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerEvent};
 use outlast_packs::PackSet;
-use outlast_store::StoreError;
 use outlast_store::command::{Start, WorkerMove};
 use outlast_store::event::EventQuery;
 use outlast_store::model::ModelStore;
 use outlast_store::record::JobRecord;
 use outlast_store::store::ManualClock;
+use outlast_store::{Command, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -81,14 +81,10 @@ impl Scene {
             let in_flight = self.engine.store().in_flight_of(*worker).await.unwrap();
             let starts = in_flight.iter().map(|attempt| {
                 let fence = native_fence(*worker, attempt.epoch);
-                self.engine.submit(Command::Start(Start {
-                    job: attempt.job,
-                    fence,
-                    pack_digest: None,
-                }))
+                self.engine.submit(Start { job: attempt.job, fence, pack_digest: None })
             });
             for reply in join_all(starts).await {
-                assert!(matches!(reply, Ok(Reply::Moved(Ok(_)))), "{reply:?}");
+                assert!(matches!(reply, Ok(Ok(_))), "{reply:?}");
             }
         }
     }
@@ -99,7 +95,7 @@ impl Scene {
             let (by, evidence) = ("test".into(), "reset".into());
             let event = WorkerEvent::Drop;
             let step = WorkerMove { worker: *worker, event, session: Some(1), by, evidence };
-            self.engine.submit(Command::Worker(step))
+            self.engine.submit(step)
         });
         assert!(join_all(drops).await.iter().all(Result::is_ok));
         // All at one moment, however busy the machine is: so they are given up at one.

@@ -69,11 +69,8 @@ fn subjects_of(command: &Command) -> Vec<Subject> {
         Command::Finish(finish) => vec![Subject::Job(finish.job)],
         Command::Progress(progress) => vec![Subject::Job(progress.job)],
         Command::Log(chunk) => vec![Subject::Job(chunk.job)],
-        Command::Cancel(order)
-        | Command::Activate(order)
-        | Command::RunNow(order)
-        | Command::Replay(order)
-        | Command::ForgetDeadLetter(order) => vec![Subject::Job(order.job)],
+        Command::Order(order) => vec![Subject::Job(order.job)],
+        Command::ForgetDeadLetter(order) => vec![Subject::Job(order.job)],
         other => vec![Subject::Kind(discriminant(other))],
     }
 }

@@ -21,10 +21,10 @@ use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish
 use crate::apply::limit::Limits;
 use crate::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
-    Fence, Finish, First, JobOrder, Lapse, LeadershipFence, LeadershipRequest, LogChunk, NewJob,
-    Origin, Payload, Progress, Prune, QueueOrder, RETENTION, Registration, RemoveLimit, Renew,
-    ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove,
-    WorkerRole,
+    Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
+    LeadershipRequest, LogChunk, NewJob, Origin, Payload, Progress, Prune, QueueOrder, RETENTION,
+    Registration, RemoveLimit, Renew, ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start,
+    Strand, Sweep, WorkerMove, WorkerRole,
 };
 use crate::conformance::Harness;
 use crate::extend::{Extend, Holds, JobCount};
@@ -86,11 +86,8 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Progress(progress) => vec![progress.job],
         Command::Log(chunk) => vec![chunk.job],
         Command::Extend(Extend { holds: Holds::Jobs(jobs), .. }) => jobs.clone(),
-        Command::Cancel(order)
-        | Command::Activate(order)
-        | Command::RunNow(order)
-        | Command::Replay(order)
-        | Command::ForgetDeadLetter(order) => vec![order.job],
+        Command::Order(order) => vec![order.job],
+        Command::ForgetDeadLetter(order) => vec![order.job],
         Command::Claim(_)
         | Command::EnqueueArrived(_)
         | Command::Extend(_)
@@ -420,14 +417,17 @@ impl<H: Harness> View<'_, H> {
             Order::RunNow => self.aimed(job, &[State::Scheduled, State::Retryable]),
             Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
         };
-        let given = JobOrder { job, tenant, by: "someone".into(), expected: None };
-        match order {
-            Order::Cancel => Command::Cancel(given),
-            Order::Activate => Command::Activate(given),
-            Order::RunNow => Command::RunNow(given),
-            Order::Replay => Command::Replay(given),
-            Order::ForgetDeadLetter => Command::ForgetDeadLetter(given),
-        }
+        let by = "someone".to_owned();
+        let action = match order {
+            Order::Cancel => JobAction::Cancel,
+            Order::Activate => JobAction::Activate,
+            Order::RunNow => JobAction::RunNow,
+            Order::Replay => JobAction::Replay,
+            Order::ForgetDeadLetter => {
+                return Command::ForgetDeadLetter(ForgetDeadLetter { job, tenant, by });
+            }
+        };
+        Command::Order(JobOrder { job, action, tenant, by, expected: None })
     }
 
     /// Mostly the same request for a key; the key is kept for less than a script lasts.

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
-use outlast_store::command::JobOrder;
+use outlast_store::command::{JobAction, JobOrder};
 use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 use outlast_store::{Reply, StoreError};
@@ -52,8 +52,9 @@ impl Scene {
     }
 
     async fn cancel(&self, job: JobId) -> bool {
-        let order = JobOrder { job, tenant: None, by: "test".into(), expected: None };
-        matches!(self.engine.submit(Command::Cancel(order)).await, Ok(Reply::Moved(Ok(_))))
+        let action = JobAction::Cancel;
+        let order = JobOrder { job, action, tenant: None, by: "test".into(), expected: None };
+        matches!(self.engine.submit(order).await, Ok(Ok(_)))
     }
 
     async fn cancel_all(&self, jobs: impl Iterator<Item = JobId>) -> Vec<bool> {

@@ -14,6 +14,7 @@ use outlast_core::id::JobId;
 use outlast_core::time::Span;
 
 use crate::job::{Enqueued, NewJob};
+use crate::request::requests;
 
 /// A job as a program stored it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,4 +86,8 @@ impl EnqueuedArrived {
     pub fn all_gone(order: &EnqueueArrived) -> Self {
         Self { tried: order.jobs.len(), ..Self::default() }
     }
+}
+
+requests! {
+    EnqueueArrived as EnqueueArrived -> EnqueuedArrived(EnqueuedArrived);
 }

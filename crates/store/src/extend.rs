@@ -20,6 +20,7 @@ use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
 
 use crate::event::{Event, EventName};
+use crate::request::requests;
 
 /// A plain heartbeat's effect on what its sender holds.
 #[derive(Clone, Debug)]
@@ -100,4 +101,28 @@ pub fn unconfirmed_event(of: &Unconfirmed<'_>, worker: &str, count: u32, at: Tim
         by: worker.to_owned(),
         evidence: Evidence { code: None, text: words },
     }
+}
+
+/// What a plain heartbeat prolonged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extended {
+    /// The jobs whose visibility was prolonged.
+    pub jobs: Vec<JobId>,
+    /// Jobs that its sender holds and that were passed over, since another transaction has
+    /// them locked: a heartbeat waits for no job.
+    pub passed_over: Vec<JobId>,
+    /// Jobs that the store holds for its sender and that it did not count, as far as is known.
+    pub unconfirmed: Vec<JobId>,
+}
+
+impl Extended {
+    /// Returns the outcome when no job was passed over, and none is unconfirmed.
+    #[must_use]
+    pub const fn all(jobs: Vec<JobId>) -> Self {
+        Self { jobs, passed_over: Vec::new(), unconfirmed: Vec::new() }
+    }
+}
+
+requests! {
+    Extend as Extend -> Extended(Extended);
 }

@@ -14,6 +14,7 @@ use outlast_core::time::Span;
 
 use crate::job::{EnqueueRefusal, Enqueued, NewJob};
 
+use crate::request::boxed_requests;
 /// A hash: what a key or a request is known by here.
 pub use outlast_core::unique::Fingerprint;
 
@@ -48,4 +49,8 @@ pub enum EnqueueOnceRefusal {
     /// The job at this position is refused.
     #[error("{1}")]
     Job(usize, EnqueueRefusal),
+}
+
+boxed_requests! {
+    EnqueueOnce as EnqueueOnce -> EnqueuedOnce(Result<EnqueuedOnce, EnqueueOnceRefusal>);
 }

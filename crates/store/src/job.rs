@@ -235,3 +235,12 @@ fn no_room(queue: &str, Depth { jobs, max }: Depth, more: u64) -> String {
     let more = counted(more).replacen(' ', " more ", 1);
     format!("queue {queue} has no room for {more}: {jobs} {bound}")
 }
+
+/// Classes are numbered by the store; this is one with its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberedClass {
+    /// Its number.
+    pub id: ClassId,
+    /// What it routes.
+    pub key: ClassKey,
+}

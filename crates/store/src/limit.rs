@@ -2,11 +2,13 @@
 
 use outlast_core::gate::{Gate, Rate};
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::{GateId, Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 
 use crate::command::LeadershipFence;
 use crate::error::StoreError;
+use crate::request::{boxed_requests, requests};
 
 /// Sets a limit, or replaces the one of that name. It takes effect with the next claim, on jobs
 /// that are stored already too. Attempts that run count only against limits that applied when they
@@ -220,4 +222,12 @@ pub fn gate_state(
         rate,
         used_until: found.map_or(0, |found| found.used_until),
     }
+}
+
+requests! {
+    RemoveLimit as RemoveLimit -> LimitChanged(Result<LimitChange, LimitRefusal>);
+    Recount as Recount -> Recounted(Result<Vec<Miscount>, LeadershipRefusal>);
+}
+boxed_requests! {
+    SetLimit as SetLimit -> LimitChanged(Result<LimitChange, LimitRefusal>);
 }

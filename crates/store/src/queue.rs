@@ -1,7 +1,9 @@
 //! Settings of queues as a store keeps them.
 
-use outlast_core::queue::{QueueChange, QueueSettings};
+use outlast_core::queue::{QueueChange, QueueRefusal, QueueSettings};
 use outlast_core::time::Timestamp;
+
+use crate::request::{boxed_requests, unit_requests};
 
 /// Changes settings of a queue, which need not have had a job yet. What the change does not name
 /// stays as it is. It takes effect with the next claim, on jobs that are stored already too.
@@ -35,4 +37,22 @@ pub enum QueueChanged {
     Changed,
     /// They were so before.
     Unchanged,
+}
+
+/// An order about a queue.
+#[derive(Clone, Debug)]
+pub struct QueueOrder {
+    /// Its name.
+    pub queue: String,
+    /// Whether fetching stops.
+    pub paused: bool,
+    /// Who orders it.
+    pub by: String,
+}
+
+boxed_requests! {
+    SetQueue as SetQueue -> QueueSet(Result<QueueChanged, QueueRefusal>);
+}
+unit_requests! {
+    QueueOrder as Queue;
 }

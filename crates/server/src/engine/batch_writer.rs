@@ -54,21 +54,12 @@ fn plain_claims(commands: &[Command]) -> Vec<usize> {
 
 /// Notes whether new jobs were stored, or met a lock that another session holds.
 fn note_new_jobs(shared: &SharedState, commands: &[Command], result: &Result<Applied, StoreError>) {
-    let is_new = |command: &Command| {
-        matches!(
-            command,
-            Command::Enqueue(_)
-                | Command::EnqueueAll(_)
-                | Command::EnqueueOnce(_)
-                | Command::EnqueueArrived(_)
-        )
-    };
     let were_stored = match result {
         Ok(_) => true,
         Err(StoreError::Locked(_)) => false,
         Err(_) => return,
     };
-    if commands.iter().any(is_new) {
+    if commands.iter().any(Command::stores_jobs) {
         shared.store_health.new_jobs_ended(were_stored, boot_time());
     }
 }

@@ -7,7 +7,7 @@ use crate::clock::boot_time;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
-use outlast_store::request::Reset;
+use outlast_store::command::Reset;
 
 pub(super) async fn manifest(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(wire::document(req.app.engine.settings().version)))

@@ -16,6 +16,7 @@ mod catalog;
 mod commit_watch;
 mod csrf;
 mod doctor;
+mod enqueue;
 mod error;
 mod event_log;
 mod events;

@@ -1,6 +1,5 @@
 //! What an action says about the jobs that run it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,13 +15,11 @@ use serde_json::Value;
 use super::IntakeError;
 
 /// A job's arguments.
-pub(super) struct Arguments<'a> {
+pub(super) struct Arguments {
     /// As they are stored.
     pub(super) stored: String,
     /// The keys of the job that has them.
     pub(super) keys: Keys,
-    /// As the producer is shown them: without secrets.
-    pub(super) shown: Cow<'a, str>,
 }
 
 /// Checks the parameters in `args[0]` and completes them. `given` are the keys that came with them.
@@ -30,12 +27,11 @@ pub(super) fn arguments(
     action: &Action,
     args: &str,
     given: &Keys,
-) -> Result<Arguments<'static>, IntakeError> {
+) -> Result<Arguments, IntakeError> {
     let complete = complete(action, args)?;
     let keys = keys(action, &complete, given)?;
-    let masked = Value::Array(vec![action.mask(&complete)]).to_string();
     let stored = Value::Array(vec![complete]).to_string();
-    Ok(Arguments { stored, keys, shown: Cow::Owned(masked) })
+    Ok(Arguments { stored, keys })
 }
 
 /// Returns the parameters in `args[0]`, checked and complete.

@@ -25,14 +25,14 @@ pub(crate) fn plan(settings: &Settings, arrival: &Arrival, now: Timestamp) -> Ar
         Err(fault) => return refused(arrival, unreadable(arrival), &fault.into()),
     };
     if envelope.unique.is_some() {
-        let (job, _) = ojs::plain(envelope, requester, now);
+        let job = ojs::plain(envelope, requester, now);
         return refused(arrival, job, &Fault::unsupported("unique").into());
     }
     match ojs::plan(settings, envelope.clone(), requester, now) {
-        Ok((job, _)) => arrived(arrival, job, None),
+        Ok(job) => arrived(arrival, job, None),
         // The job as it was sent, without the action that does not take it.
         Err(error) => {
-            let (mut job, _) = ojs::plain(envelope, requester, now);
+            let mut job = ojs::plain(envelope, requester, now);
             job.class.tenant = job.class.tenant.filter(|name| is_tenant(name));
             refused(arrival, job, &error)
         }

@@ -1,6 +1,5 @@
 //! A job in the format of the OJS API.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use outlast_core::budget::ScheduledTimeout;
@@ -10,30 +9,15 @@ use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
 use outlast_packs::Action;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
-use outlast_store::reply::Enqueued;
 use outlast_wire::json;
 use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
-use outlast_wire::ojs::job::{Course, JobView, signed};
+use outlast_wire::ojs::job::signed;
 use outlast_wire::ojs::quirks;
 use uuid::Uuid;
 
 use super::action::{self, Arguments};
 use super::{ANONYMOUS, IntakeError, Requester, check_class, unique};
 use crate::settings::Settings;
-
-/// What the producer is shown of its job once it is stored.
-#[derive(Debug)]
-pub(crate) struct Planned<'a> {
-    envelope: Envelope<'a>,
-    id: JobId,
-    queue: String,
-    priority: i8,
-    meta: Cow<'a, str>,
-    args: Cow<'a, str>,
-    max_attempts: u32,
-    scheduled: Option<Timestamp>,
-    expires: Option<Timestamp>,
-}
 
 /// Returns whether a job asks for something at a time. Only then does it matter when it is
 /// planned.
@@ -42,80 +26,62 @@ pub(crate) const fn has_time(envelope: &Envelope<'_>) -> bool {
 }
 
 /// Plans a job that is asked for at `now`.
-pub(crate) fn plan<'a>(
+pub(crate) fn plan(
     settings: &Settings,
-    mut envelope: Envelope<'a>,
+    mut envelope: Envelope<'_>,
     requester: Requester<'_>,
     now: Timestamp,
-) -> Result<(NewJob, Planned<'a>), IntakeError> {
+) -> Result<NewJob, IntakeError> {
     let packs = settings.packs.current();
     let policy = envelope.unique.take();
-    let (mut job, planned) = match packs.get(&envelope.job_type) {
+    let mut job = match packs.get(&envelope.job_type) {
         None => plain(envelope, requester, now),
         Some(action) => {
-            let arguments = action::arguments(action, envelope.args, &envelope.keys)?;
-            planned(envelope, arguments, (requester, now), Some(action))
+            let Arguments { stored, keys } =
+                action::arguments(action, envelope.args, &envelope.keys)?;
+            envelope.keys = keys;
+            planned(envelope, stored, (requester, now), Some(action))
         }
     };
     check_class(&job.class)?;
     job.unique = policy.map(|policy| unique::of(&policy, &job)).transpose()?;
-    Ok((job, planned))
+    Ok(job)
 }
 
 /// Plans a job for handlers that are registered for its type, whatever actions there are.
-pub(super) fn plain<'a>(
-    envelope: Envelope<'a>,
-    requester: Requester<'_>,
-    now: Timestamp,
-) -> (NewJob, Planned<'a>) {
-    let arguments = Arguments {
-        stored: envelope.args.to_owned(),
-        keys: envelope.keys.clone(),
-        shown: Cow::Borrowed(envelope.args),
-    };
-    planned(envelope, arguments, (requester, now), None)
+pub(super) fn plain(envelope: Envelope<'_>, requester: Requester<'_>, now: Timestamp) -> NewJob {
+    let args = envelope.args.to_owned();
+    planned(envelope, args, (requester, now), None)
 }
 
-fn planned<'a>(
-    mut envelope: Envelope<'a>,
-    Arguments { stored, keys, shown }: Arguments<'a>,
+fn planned(
+    envelope: Envelope<'_>,
+    args: String,
     (Requester { tenant, name }, now): (Requester<'_>, Timestamp),
     action: Option<&Action>,
-) -> (NewJob, Planned<'a>) {
-    envelope.extra = signed(envelope.extra, name);
-    envelope.keys = keys;
-    let (first, scheduled) = match envelope.first {
-        None => (First::Now, None),
-        Some(FirstWanted::OnActivation) => (First::OnActivation, None),
-        Some(FirstWanted::At(when)) => {
-            let at = when.resolve(now);
-            (First::At(at), Some(at))
-        }
+) -> NewJob {
+    let first = match envelope.first {
+        None => First::Now,
+        Some(FirstWanted::OnActivation) => First::OnActivation,
+        Some(FirstWanted::At(when)) => First::At(when.resolve(now)),
     };
-    let expires = envelope.expires.map(|when| when.resolve(now));
-    let meta = tenant.map_or(Cow::Borrowed(envelope.meta), |tenant| {
-        Cow::Owned(quirks::with_tenant(envelope.meta, tenant))
-    });
     let default = || action.map_or_else(RetryPolicy::standard, action::retry_policy);
     let rules = Rules {
-        retry: envelope.retry.clone().unwrap_or_else(default),
+        retry: envelope.retry.unwrap_or_else(default),
         overlap: envelope
             .overlap
             .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
-        expires_at: expires,
+        expires_at: envelope.expires.map(|when| when.resolve(now)),
     };
-    if let Some(action) = action {
-        envelope.placement = action.placement.clone().and(envelope.placement);
-    }
-    let placement = envelope.placement.clone();
-    let queue = envelope.queue.as_deref().unwrap_or_else(|| action::queue(action)).to_owned();
-    let priority = envelope.priority.unwrap_or_else(|| action::priority(action));
-    let id = envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7()));
-    let job = NewJob {
-        id,
+    let placement = match action {
+        Some(action) => action.placement.clone().and(envelope.placement),
+        None => envelope.placement,
+    };
+    NewJob {
+        id: envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7())),
         class: ClassKey {
-            queue: queue.clone(),
-            job_type: envelope.job_type.clone().into_owned(),
+            queue: envelope.queue.as_deref().unwrap_or_else(|| action::queue(action)).to_owned(),
+            job_type: envelope.job_type.into_owned(),
             route: action.map_or(Route::Plain, |action| {
                 action::route(action, BTreeMap::new(), rules.overlap)
             }),
@@ -124,12 +90,15 @@ fn planned<'a>(
             keyed: false,
             placement,
         },
-        keys: envelope.keys.clone(),
-        priority,
+        keys: envelope.keys,
+        priority: envelope.priority.unwrap_or_else(|| action::priority(action)),
         payload: Payload {
-            args: stored,
-            meta: meta.clone().into_owned(),
-            extra: envelope.extra.clone(),
+            args,
+            meta: match tenant {
+                Some(tenant) => quirks::with_tenant(envelope.meta, tenant),
+                None => envelope.meta.to_owned(),
+            },
+            extra: signed(envelope.extra, name),
         },
         first,
         timeout: envelope.timeout.or_else(|| action.and_then(action::timeout)),
@@ -139,36 +108,6 @@ fn planned<'a>(
         by: name.unwrap_or(ANONYMOUS).to_owned(),
         rules,
         unique: None,
-    };
-    let max_attempts = job.rules.retry.max_attempts;
-    let args = shown;
-    let planned =
-        Planned { envelope, id, queue, priority, meta, args, max_attempts, scheduled, expires };
-    (job, planned)
-}
-
-impl Planned<'_> {
-    /// Returns the job as it was stored.
-    pub(crate) fn view(&self, stored: &Enqueued) -> JobView<'_> {
-        debug_assert_eq!(self.id, stored.id, "answered with another job");
-        JobView {
-            id: self.id,
-            job_type: &self.envelope.job_type,
-            queue: &self.queue,
-            state: stored.state,
-            args: &self.args,
-            meta: &self.meta,
-            extra: &self.envelope.extra,
-            keys: &self.envelope.keys,
-            placement: &self.envelope.placement,
-            priority: self.priority,
-            attempt: 0,
-            max_attempts: self.max_attempts,
-            created: stored.at,
-            scheduled: self.scheduled,
-            expires: self.expires,
-            course: Course::default(),
-        }
     }
 }
 

@@ -5,8 +5,9 @@ use outlast_store::reply::EnqueueRefusal;
 use outlast_wire::execution::request::Request;
 
 use super::view;
+use crate::http::enqueue::{AnsweredJob, Intake, Outcome};
 use crate::http::error::ApiError;
-use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
+use crate::http::idempotency::{Endpoint, IdempotencyKey};
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::{App, orders};
@@ -19,36 +20,22 @@ pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let now = req.app.now().await?;
     let by = req.token().map(|token| token.name.as_str());
     let job = execution::plan(req.app.engine.settings(), request, by, now)?;
-    if let Some(key) = key {
-        let request = idempotency::request(Endpoint::Execution, None, &body);
-        let Outcome { mut jobs, replayed } = match key.enqueue(&req.app, request, vec![job]).await {
-            Ok(outcome) => outcome,
-            Err(error) => return Err(in_words(&req.app, error).await),
-        };
-        return Ok(match jobs.pop() {
-            Some(shown) if shown.deduplicated => deduplicated(&req.app, &shown),
-            Some(shown) => {
-                let written = view::newborn(&req.app, shown.details.record());
-                ApiResponse::created(written).at(location(shown.details.id())).replayed(replayed)
-            }
-            None => ApiResponse::created(Vec::new()).replayed(replayed),
-        });
-    }
-    let (stored, job) = req.app.engine.submit_keeping(job).await?;
-    let stored = match stored {
-        Ok(stored) => stored,
-        Err(refusal) => return Err(in_words(&req.app, ApiError::Enqueue(refusal)).await),
+    let intake =
+        Intake { app: &req.app, endpoint: Endpoint::Execution, key, tenant: None, body: &body };
+    let Outcome { mut jobs, keyed, replayed } = match intake.submit(vec![job]).await {
+        Ok(outcome) => outcome,
+        Err(error) => return Err(in_words(&req.app, error).await),
     };
-    if stored.by_key.is_some() {
-        let shown = AnsweredJob::of(&req.app, &stored).await?;
-        if shown.deduplicated {
-            return Ok(deduplicated(&req.app, &shown));
+    Ok(match jobs.pop() {
+        Some(shown) if shown.deduplicated => deduplicated(&req.app, &shown),
+        Some(shown) => {
+            // A repeated request must be answered the same, and the reason to wait changes.
+            let write = if keyed { view::newborn } else { view::enqueued };
+            let written = write(&req.app, shown.details.record());
+            ApiResponse::created(written).at(location(shown.details.id())).replayed(replayed)
         }
-        let written = view::enqueued(&req.app, shown.details.record());
-        return Ok(ApiResponse::created(written).at(location(stored.id)));
-    }
-    let record = idempotency::stored(job, &stored);
-    Ok(ApiResponse::created(view::enqueued(&req.app, &record)).at(location(record.job.id)))
+        None => ApiResponse::created(Vec::new()).replayed(replayed),
+    })
 }
 
 /// Answers with an execution that was there before: the new one was not started.

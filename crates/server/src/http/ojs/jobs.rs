@@ -5,15 +5,15 @@ use outlast_core::id::JobId;
 use outlast_core::limits::{BULK_JOBS_MAX, BULK_UNIQUE_JOBS_MAX};
 use outlast_core::time::Timestamp;
 use outlast_core::unique::OnConflict;
-use outlast_store::command::EnqueueAll;
 use outlast_store::command::{JobAction, JobOrder, NewJob};
 use outlast_store::record::JobRecord;
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue::{self, Envelope};
 
+use crate::http::enqueue::{AnsweredJob, Intake, Outcome};
 use crate::http::error::ApiError;
-use crate::http::idempotency::{self, AnsweredJob, Endpoint, IdempotencyKey, Outcome};
+use crate::http::idempotency::{Endpoint, IdempotencyKey};
 use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
@@ -30,25 +30,14 @@ pub(super) async fn enqueue(mut req: ApiRequest) -> Result<ApiResponse, ApiError
     let name = req.token().map(|token| token.name.as_str());
     let requester = Requester { tenant: tenant.as_deref(), name };
     let now = time_of_plan(&req.app, std::slice::from_ref(&envelope)).await?;
-    let (job, planned) = ojs::plan(req.app.engine.settings(), envelope, requester, now)?;
-    if let Some(key) = key {
-        let request = idempotency::request(Endpoint::Job, tenant.as_deref(), &body);
-        let Outcome { mut jobs, replayed } = key.enqueue(&req.app, request, vec![job]).await?;
-        return Ok(match jobs.pop() {
-            Some(shown) => one(&shown).replayed(replayed),
-            None => ApiResponse::created(object(|_| {})).replayed(replayed),
-        });
-    }
-    let location = location(job.id);
-    let stored = req.app.engine.submit(job).await?.map_err(ApiError::Enqueue)?;
-    if stored.by_key.is_some() {
-        return Ok(one(&AnsweredJob::of(&req.app, &stored).await?));
-    }
-    let mut out = Vec::with_capacity(body.len() + 384);
-    out.extend_from_slice(b"{\"job\":");
-    planned.view(&stored).write(&mut out);
-    out.push(b'}');
-    Ok(ApiResponse::created(out).at(location))
+    let job = ojs::plan(req.app.engine.settings(), envelope, requester, now)?;
+    let (app, tenant) = (&req.app, tenant.as_deref());
+    let intake = Intake { app, endpoint: Endpoint::Job, key, tenant, body: &body };
+    let Outcome { mut jobs, replayed, .. } = intake.submit(vec![job]).await?;
+    Ok(match jobs.pop() {
+        Some(shown) => one(&shown).replayed(replayed),
+        None => ApiResponse::created(object(|_| {})).replayed(replayed),
+    })
 }
 
 /// Answers with one job: 200 if it was there before, and the new one was not stored.
@@ -83,15 +72,12 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
         return Err(Fault::rule("jobs", problem).into());
     }
     let mut jobs = Vec::with_capacity(envelopes.len());
-    let mut all = Vec::with_capacity(envelopes.len());
     let name = req.token().map(|token| token.name.as_str());
     let requester = Requester { tenant: tenant.as_deref(), name };
     let now = time_of_plan(&req.app, &envelopes).await?;
     for (place, envelope) in envelopes.into_iter().enumerate() {
         let plan = ojs::plan(req.app.engine.settings(), envelope, requester, now);
-        let (job, planned) = plan.map_err(|error| ApiError::from(error).of_job(place))?;
-        jobs.push(job);
-        all.push(planned);
+        jobs.push(plan.map_err(|error| ApiError::from(error).of_job(place))?);
     }
     let unique = jobs.iter().filter(|job| job.unique.is_some()).count();
     if unique > BULK_UNIQUE_JOBS_MAX {
@@ -99,29 +85,17 @@ pub(super) async fn enqueue_all(mut req: ApiRequest) -> Result<ApiResponse, ApiE
             format!("holds {unique} jobs with `unique`; at most {BULK_UNIQUE_JOBS_MAX} are taken");
         return Err(Fault::rule("jobs", problem).into());
     }
-    if let Some(key) = key {
-        if let Some(place) = jobs.iter().position(may_be_ignored) {
-            let problem = "`ignore` needs a request without `Idempotency-Key`: the answer to a \
-                           repeated request could not be the same";
-            return Err(Fault::rule("unique.on_conflict", problem).of_job(place).into());
-        }
-        let request = idempotency::request(Endpoint::Batch, tenant.as_deref(), &body);
-        let Outcome { jobs, replayed } = key.enqueue(&req.app, request, jobs).await?;
-        return Ok(several(&jobs).replayed(replayed));
+    if key.is_some()
+        && let Some(place) = jobs.iter().position(may_be_ignored)
+    {
+        let problem = "`ignore` needs a request without `Idempotency-Key`: the answer to a \
+                       repeated request could not be the same";
+        return Err(Fault::rule("unique.on_conflict", problem).of_job(place).into());
     }
-    let stored = req.app.engine.submit(EnqueueAll(jobs)).await?;
-    let stored = stored.map_err(|(place, refusal)| ApiError::Enqueue(refusal).of_job(place))?;
-    if stored.iter().any(|stored| stored.by_key.is_some()) {
-        return Ok(several(&AnsweredJob::of_all(&req.app, &stored).await?));
-    }
-    let mut out = Vec::with_capacity(body.len() * 2 + 256 * stored.len());
-    let mut object = Object::begin(&mut out);
-    object.number("count", stored.len());
-    object.array("jobs", all.iter().zip(&stored), |out, (planned, stored)| {
-        planned.view(stored).write(out);
-    });
-    object.end();
-    Ok(ApiResponse::created(out))
+    let (app, tenant) = (&req.app, tenant.as_deref());
+    let intake = Intake { app, endpoint: Endpoint::Batch, key, tenant, body: &body };
+    let Outcome { jobs, replayed, .. } = intake.submit(jobs).await?;
+    Ok(several(&jobs).replayed(replayed))
 }
 
 fn may_be_ignored(job: &NewJob) -> bool {

@@ -37,8 +37,9 @@ impl Drop for LimitedGroup {
 
 fn check_oom(script: &str) {
     let Some(group) = LimitedGroup::create() else {
-        println!("not checked: this host lets us limit no memory");
-        return;
+        let allowed = std::env::var_os("OUTLAST_ALLOW_SKIP").is_some_and(|value| value == "1");
+        assert!(allowed, "this host lets us limit no memory (OUTLAST_ALLOW_SKIP=1 allows it)");
+        return eprintln!("NOT RUN: this host lets us limit no memory");
     };
     // The engine joins the group before it becomes itself, so shim and job are in it too.
     let join = format!(

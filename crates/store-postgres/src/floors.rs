@@ -28,6 +28,7 @@
 pub(crate) mod arrivals;
 mod decided;
 pub(crate) mod hold;
+pub(crate) mod holders;
 mod known;
 pub(crate) mod look;
 pub(crate) mod sweeps;
@@ -62,6 +63,8 @@ const SOON_SHARE: u32 = 10;
 /// Least time between full looks, and how many times as long as the last one took.
 const FULL_MIN: Duration = Duration::from_secs(1);
 const FULL_SHARE: u32 = 20;
+/// How often all keys are named while floors are not in force.
+const ALL_KEYS: Duration = Duration::from_secs(5);
 /// How long a commit without an answer may still take effect. PostgreSQL ends what runs longer.
 const UNCERTAIN: Duration = Duration::from_secs(60);
 /// Most blocks of a key of which other servers hear.
@@ -142,6 +145,8 @@ struct State<K> {
     decided: Decided,
     next: Option<Instant>,
     full: FullLooks,
+    /// When all keys are to be named again.
+    all_keys: Option<Instant>,
 }
 
 /// When full looks are made.
@@ -224,6 +229,7 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
             decided: Decided::default(),
             next: None,
             full: FullLooks::default(),
+            all_keys: None,
         };
         Self { heard, state: Mutex::new(state) }
     }
@@ -272,6 +278,17 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         let known = state.known.get(&key).filter(|_| state.in_force);
         let lowest = known.and_then(Known::lowest_seq);
         lowest.unwrap_or(i64::MIN)
+    }
+
+    /// Whether a scan of all keys should name those that it passed: they get floors, or show
+    /// that scans are costly.
+    pub(crate) fn wants_all_keys(&self, now: Instant) -> bool {
+        let mut state = self.state();
+        let wants = state.in_force || state.all_keys.is_none_or(|at| at <= now);
+        if wants {
+            state.all_keys = Some(now + ALL_KEYS);
+        }
+        wants
     }
 
     /// Notes that keys were read.
@@ -462,7 +479,9 @@ impl<K: Copy + Eq + Hash + Ord> Floors<K> {
         let seen = Seen { last: found.last, xmin: found.xmin, xmax: found.xmax, at: found.began };
         let decided = state.decided.observe(seen);
         let ended = found.began + found.took;
-        state.next = Some(ended + SOON.max(found.took * SOON_SHARE));
+        // Full looks have a pace of their own.
+        let pause = if look.is_full { SOON } else { SOON.max(found.took * SOON_SHARE) };
+        state.next = Some(ended + pause);
         if look.is_full {
             state.full.ended(look.ticket, ended, found.took);
             let ranges = i64::try_from(look.ranges.len()).unwrap_or(i64::MAX);

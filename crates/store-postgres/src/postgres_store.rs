@@ -354,11 +354,13 @@ impl Store for PostgresStore {
     }
 
     async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        read::worker::live(&self.inner.background.get().await?).await
+        let Inner { background, floors, .. } = &*self.inner;
+        read::worker::live(&background.get().await?, &floors.holders).await
     }
 
     async fn fleet(&self) -> Result<Vec<WorkerBrief>, StoreError> {
-        read::worker::fleet(&self.inner.background.get().await?).await
+        let Inner { background, floors, .. } = &*self.inner;
+        read::worker::fleet(&background.get().await?, &floors.holders).await
     }
 
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError> {

@@ -11,6 +11,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::arrivals::Arrivals;
+use super::holders::Holders;
 use super::sweeps::Sweeps;
 use super::{Floors, Found, Heard, Look, Place, Range};
 use crate::read::{Reader, Readers};
@@ -75,7 +76,8 @@ const ACTIVE_BEFORE: &str = before!("active", "active_worker");
 const ACTIVE: &str = look!(
     "uuid",
     "select 0::bigint as rank, a.seq from active a
-     where a.worker = w.key and a.seq >= w.seq and a.seq < w.to_seq
+     where a.worker is not null and (a.worker, a.seq) >= (w.key, w.seq)
+         and (a.worker, a.seq) < (w.key, w.to_seq)
      order by a.worker, a.seq limit 2000"
 );
 
@@ -107,6 +109,8 @@ pub(crate) struct AllFloors {
     pub(crate) sweeps: Arc<Sweeps>,
     /// Of jobs that programs stored by SQL.
     pub(crate) arrivals: Arc<Arrivals>,
+    /// Of workers without a lease that hold attempts.
+    pub(crate) holders: Arc<Holders>,
 }
 
 impl AllFloors {
@@ -116,6 +120,7 @@ impl AllFloors {
             active: Arc::new(Floors::new(Heard::ByNone)),
             sweeps: Arc::default(),
             arrivals: Arc::default(),
+            holders: Arc::default(),
         }
     }
 

@@ -57,8 +57,13 @@ impl Pace {
     }
 
     pub(super) fn took(&mut self, began: Instant, now: Instant) {
+        self.ended(began, now, now.saturating_duration_since(began) >= QUICK);
+    }
+
+    /// As [`Self::took`], if something else than time tells whether it is costly.
+    pub(super) fn ended(&mut self, began: Instant, now: Instant, is_costly: bool) {
         let took = now.saturating_duration_since(began);
-        self.next = (took >= QUICK).then(|| now + FULL_MIN.max(took * FULL_SHARE));
+        self.next = is_costly.then(|| now + FULL_MIN.max(took * FULL_SHARE));
     }
 }
 

@@ -8,10 +8,12 @@ use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
 use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::floors::holders::{Holders, Search};
 use crate::read::Reader;
 use crate::row::{self, get};
 
@@ -88,9 +90,8 @@ pub(crate) async fn named(
 }
 
 /// Those that have a lease, those that hold something, and the last that went: each found by
-/// an index of its own, which those that went long ago are not in. Of these, only those few are
-/// looked up by their ids that have no lease: in the gaps between the others, so that no entry of an
-/// attempt is passed that ended and that an old snapshot keeps.
+/// an index of its own, which those that went long ago are not in. Which hold something and have no
+/// lease is searched for before ([`HOLDERS`]).
 macro_rules! live {
     () => {
         "from (
@@ -101,26 +102,45 @@ macro_rules! live {
                  (select id from worker where liveness >= 2
                   order by updated_ms desc, id desc limit $1)
                  union
-                 (with recursive gaps(low, high) as materialized (
-                     select l.id, lead(l.id, 1, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-                         over (order by l.id)
-                     from (select id from worker where liveness < 2
-                           union all select '00000000-0000-0000-0000-000000000000'::uuid) l),
-                 holders(worker, high) as (
-                     select (select a.worker from active a
-                             where a.worker > g.low and a.worker < g.high
-                             order by a.worker limit 1), g.high
-                     from gaps g
-                     union all
-                     select (select a.worker from active a
-                             where a.worker > h.worker and a.worker < h.high
-                             order by a.worker limit 1), h.high
-                     from holders h where h.worker is not null)
-                 select h.worker from holders h where h.worker is not null)) k
+                 select unnest($2::uuid[])) k
              cross join lateral (
                  select x.* from worker x where x.id = k.id and x.liveness >= 2 offset 0) g) w"
     };
 }
+
+/// How many pages of attempts and of their index by worker the transaction has read so far.
+macro_rules! pages {
+    () => {
+        "coalesce(pg_stat_get_xact_blocks_fetched('active'::regclass), 0)
+             + coalesce(pg_stat_get_xact_blocks_fetched('active_worker'::regclass), 0)"
+    };
+}
+
+/// Workers that hold something and have no lease: in the gaps between those that have one, so that
+/// no entry of an attempt of these is passed. Its columns are evaluated one after the other.
+const HOLDERS: &str = concat!(
+    "select ",
+    pages!(),
+    ", array(
+         with recursive gaps(low, high) as materialized (
+             select l.id, lead(l.id, 1, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+                 over (order by l.id)
+             from (select id from worker where liveness < 2
+                   union all select '00000000-0000-0000-0000-000000000000'::uuid) l),
+         holders(worker, high) as (
+             select (select a.worker from active a
+                     where a.worker > g.low and a.worker < g.high
+                     order by a.worker limit 1), g.high
+             from gaps g
+             union all
+             select (select a.worker from active a
+                     where a.worker > h.worker and a.worker < h.high
+                     order by a.worker limit 1), h.high
+             from holders h where h.worker is not null)
+         select h.worker from holders h where h.worker is not null), ",
+    pages!(),
+    ", (select count(*) + 1 from worker where liveness < 2)"
+);
 
 const LIVE: &str = concat!(columns!(), live!(), " order by w.created_ms desc, w.id desc");
 
@@ -133,13 +153,34 @@ const FLEET: &str = concat!(
     live!()
 );
 
-pub(crate) async fn live(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
-    let rows = reader.all(LIVE, &[&i64::from(GONE_SHOWN)]).await?;
+/// Returns the workers without a lease that hold something.
+async fn holding(reader: &Reader, holders: &Holders) -> Result<Vec<Uuid>, StoreError> {
+    let began = Instant::now();
+    if let Some(known) = holders.known(began) {
+        return Ok(known);
+    }
+    let Some(row) = reader.one(HOLDERS, &[]).await? else { return Ok(Vec::new()) };
+    let (before, after): (i64, i64) = (get(&row, 0)?, get(&row, 2)?);
+    let search = Search { found: get(&row, 1)?, gaps: get(&row, 3)?, pages: after - before, began };
+    holders.keep(&search, Instant::now());
+    Ok(search.found)
+}
+
+pub(crate) async fn live(
+    reader: &Reader,
+    holders: &Holders,
+) -> Result<Vec<WorkerRecord>, StoreError> {
+    let holding = holding(reader, holders).await?;
+    let rows = reader.all(LIVE, &[&i64::from(GONE_SHOWN), &holding]).await?;
     rows.iter().map(of_row).collect()
 }
 
-pub(crate) async fn fleet(reader: &Reader) -> Result<Vec<WorkerBrief>, StoreError> {
-    let rows = reader.all(FLEET, &[&i64::from(GONE_SHOWN)]).await?;
+pub(crate) async fn fleet(
+    reader: &Reader,
+    holders: &Holders,
+) -> Result<Vec<WorkerBrief>, StoreError> {
+    let holding = holding(reader, holders).await?;
+    let rows = reader.all(FLEET, &[&i64::from(GONE_SHOWN), &holding]).await?;
     rows.iter().map(brief_of).collect()
 }
 

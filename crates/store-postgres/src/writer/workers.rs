@@ -36,12 +36,15 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
     })
 }
 
-/// Counts the attempts that workers hold, and those of them that are not cancelled.
+/// Counts the attempts that workers hold, and those of them that are not cancelled. Bounds on the
+/// number alone would also fit the primary key, which holds the attempts of all workers; and a scan
+/// that is given a worker begins with its first entry, whatever pair it is to begin with.
 const COUNT_IN_FLIGHT: &str = "select w.id, sum(a.held)::bigint, sum(a.live)::bigint
      from unnest($1::uuid[], $2::bigint[], $3::bigint[]) w(id, seq, to_seq)
      cross join lateral (
          select count(*) as held, count(*) filter (where not a.cancelled) as live
-         from active a where a.worker = w.id and a.seq >= w.seq and a.seq < w.to_seq) a
+         from active a where a.worker is not null and (a.worker, a.seq) >= (w.id, w.seq)
+             and (a.worker, a.seq) < (w.id, w.to_seq)) a
      group by w.id";
 
 const IN_FLIGHT_OF_WORKER: &str =

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use outlast_cluster::Database;
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::Store as _;
-use outlast_store::command::{ClassId, ReportedOutcome};
+use outlast_store::command::{ClassId, NewJob, ReportedOutcome};
 use outlast_store::reply::Claimed;
 use outlast_store::signal::Signal;
+use outlast_store::{Command, Store as _};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use crate::hand::{Server, finish, goodbye, number, renew, run, sql};
+use crate::hand::{Server, finish, goodbye, job, number, renew, run, sql};
 
 /// Longest that something is waited for.
 const WAIT: Duration = Duration::from_secs(30);
@@ -109,6 +109,77 @@ fn a_job_costs_as_many_pages_as_before_while_an_old_snapshot_is_held() {
         work_until_floors_are_near(&server, worker, &watch).await;
         let last = pages_of_a_job(&server, worker, &watch).await;
         assert!(last < first + 250, "pages of a job: first {first}, then {last}");
+    });
+}
+
+/// How often something is done of which the pages are counted.
+const ROUNDS: i64 = 100;
+
+/// Returns how many pages one round reads of what a server reads again and again.
+async fn pages_of_reads(server: &Server, watch: &Client) -> i64 {
+    let before = pages(watch).await;
+    for _ in 0..ROUNDS {
+        server.store.claimable(2_000).await.unwrap();
+        server.store.fleet().await.unwrap();
+    }
+    // Sessions say what they read once a second, as their transactions end.
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    server.store.claimable(2_000).await.unwrap();
+    server.store.fleet().await.unwrap();
+    (pages(watch).await - before) / ROUNDS
+}
+
+/// Returns how many pages one renewal of a worker reads.
+async fn pages_of_renewals(server: &Server, worker: WorkerId, watch: &Client) -> i64 {
+    let before = pages(watch).await;
+    for _ in 0..ROUNDS {
+        server.one(renew(worker)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
+    server.one(renew(worker)).await;
+    (pages(watch).await - before) / ROUNDS
+}
+
+#[test]
+fn workers_and_types_that_are_gone_cost_little_while_an_old_snapshot_is_held() {
+    const GONE: usize = 4;
+    let database = Database::new().unwrap();
+    let url = &database.url;
+    run(async {
+        let watch = sql(url).await;
+        let server = Server::open(url).await;
+        let _old = old_snapshot(url).await;
+        for nth in 0..GONE {
+            let worker = server.worker().await;
+            let of_type = |mut job: NewJob| {
+                job.class.job_type = format!("type-{nth}");
+                job
+            };
+            let jobs = (0..5_000).map(|_| of_type(job())).collect();
+            server.one(Command::EnqueueAll(jobs)).await;
+            let mut done = 0;
+            while done < 5_000 {
+                let claimed = server.claim(worker, 500).await;
+                done += claimed.len();
+                complete(&server, worker, claimed).await;
+            }
+            server.one(goodbye(worker)).await;
+        }
+        // As autovacuum may meet them: all attempts were of one worker, and now there are none.
+        let worker = server.worker().await;
+        server.add(500).await;
+        let claimed = server.claim(worker, 500).await;
+        watch.batch_execute("vacuum analyze").await.unwrap();
+        complete(&server, worker, claimed).await;
+        watch.batch_execute("vacuum").await.unwrap();
+        let server = server.reopen(url).await;
+        let end = Instant::now() + WAIT;
+        // A scan of all that is gone reads some hundreds of pages each time.
+        while pages_of_reads(&server, &watch).await > 100 {
+            assert!(Instant::now() < end, "every read passes what is gone");
+        }
+        let pages = pages_of_renewals(&server, worker, &watch).await;
+        assert!(pages < 100, "a renewal reads {pages} pages");
     });
 }
 

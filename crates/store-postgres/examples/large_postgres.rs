@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "the figures are what this program is for")]
 
 use outlast_store::Store as _;
-use outlast_store::conformance::large::{reads, sized};
 use outlast_store_postgres::{Options, PostgresStore};
+use outlast_store_testkit::conformance::large::{reads, sized};
 use tokio::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_core::time::Timestamp;
 use outlast_store::Clock;
-use outlast_store::migration::SchemaStatus;
+use outlast_store_rules::migration::SchemaStatus;
 use tokio::task::AbortHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use outlast_store::migration::{Mismatch, SchemaStatus};
+use outlast_store_rules::migration::{Mismatch, SchemaStatus};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;

@@ -1,7 +1,7 @@
 //! Why a store could not be opened.
 
 use outlast_store::StoreError;
-use outlast_store::migration::Mismatch;
+use outlast_store_rules::migration::Mismatch;
 
 use crate::failure::words;
 

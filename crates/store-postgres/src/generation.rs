@@ -1,7 +1,7 @@
 //! Which restore the store is of. PostgreSQL is copied and restored by its own tools, which
 //! cannot say here that they did: `outlast restore --mark-only` does.
 
-use outlast_store::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
+use outlast_store_rules::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
 
 use tokio_postgres::types::ToSql;
 

@@ -6,7 +6,7 @@
 //!      ─pending─────────▶ lock, look again, apply, note, commit: all of it or nothing
 //! ```
 
-use outlast_store::migration::{Found, Migration, SchemaStatus, schema_status};
+use outlast_store_rules::migration::{Found, Migration, SchemaStatus, schema_status};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, GenericClient};
 

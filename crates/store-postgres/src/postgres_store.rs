@@ -8,12 +8,10 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
-use outlast_store::migration::SchemaStatus;
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -27,6 +25,8 @@ use outlast_store::reply::Resolved;
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::migration::SchemaStatus;
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 

@@ -9,14 +9,15 @@ use outlast_core::job::State;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
-pub(crate) use outlast_store::codec::number::{
+use outlast_store::StoreError;
+use outlast_store::command::{ClassId, ClassKey, Payload};
+use outlast_store::record::StoredJob;
+use outlast_store_rules::codec;
+pub(crate) use outlast_store_rules::codec::number::{
     int, liveness_number, origin_number, phase_number, span, standing, strand_ms, stream_number,
     stream_of,
 };
-use outlast_store::codec::number::{origin_of, scheduled_timeout};
-use outlast_store::command::{ClassId, ClassKey, Payload};
-use outlast_store::record::StoredJob;
-use outlast_store::{StoreError, codec};
+use outlast_store_rules::codec::number::{origin_of, scheduled_timeout};
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;

@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_core::time::Timestamp;
-use outlast_store::transfer::row::Row;
-use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
-use outlast_store::{StoreError, codec};
+use outlast_store::StoreError;
+use outlast_store_rules::codec;
+use outlast_store_rules::transfer::row::Row;
+use outlast_store_rules::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};

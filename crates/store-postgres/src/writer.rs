@@ -17,7 +17,7 @@
 //! - [`attempt_cache`]: what is remembered of attempts that were given out
 //! - [`write_set`]: what a batch writes, by table
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
-//! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
+//! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
 //!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
@@ -72,16 +72,16 @@ use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
-use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::claim::fair::Shares;
-use outlast_store::apply::claim::gates::Gates;
-use outlast_store::apply::claim::lane_cache::LaneCache;
-use outlast_store::apply::claim::scan_budget::ScanBudget;
-use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::backend::execute_all;
-use outlast_store::prune::PruneCursors;
 use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
+use outlast_store_rules::apply::batch::BatchState;
+use outlast_store_rules::apply::claim::fair::Shares;
+use outlast_store_rules::apply::claim::gates::Gates;
+use outlast_store_rules::apply::claim::lane_cache::LaneCache;
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
+use outlast_store_rules::backend::execute_all;
+use outlast_store_rules::prune::PruneCursors;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 use uuid::Uuid;

@@ -8,8 +8,8 @@
 use std::path::Path;
 
 use outlast_store::Store as _;
-use outlast_store::conformance::large::{reads, sized};
 use outlast_store_sqlite::{Options, SqliteStore};
+use outlast_store_testkit::conformance::large::{reads, sized};
 use rusqlite::Connection;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use outlast_store::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
+use outlast_store_rules::cursor::{LANES_A_RESTORE, LANES_A_SECOND};
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use outlast_store::migration::Mismatch;
+use outlast_store_rules::migration::Mismatch;
 use rusqlite::ErrorCode;
 
 /// Why a store could not be opened. Nothing has changed.

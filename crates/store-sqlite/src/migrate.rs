@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use outlast_store::migration::{Found, Migration, SchemaStatus, schema_status};
+use outlast_store_rules::migration::{Found, Migration, SchemaStatus, schema_status};
 use rusqlite::Connection;
 
 use crate::error::OpenError;

@@ -7,11 +7,12 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
-pub(crate) use outlast_store::codec::number::{
+use outlast_store::StoreError;
+use outlast_store_rules::codec;
+pub(crate) use outlast_store_rules::codec::number::{
     int, liveness_number, origin_number, origin_of, phase_number, scheduled_timeout, span,
     standing, strand_ms, stream_number, stream_of,
 };
-use outlast_store::{StoreError, codec};
 use rusqlite::{ErrorCode, Row};
 use uuid::Uuid;
 

@@ -9,11 +9,9 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::claim::scan_budget::ScanBudget;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
-use outlast_store::migration::SchemaStatus;
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
     OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
@@ -24,6 +22,8 @@ use outlast_store::record::{
 };
 use outlast_store::tally::ClassCounts;
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::migration::SchemaStatus;
 use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, persisted_time, wall};

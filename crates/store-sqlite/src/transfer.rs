@@ -11,8 +11,8 @@ use std::path::Path;
 
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::transfer::row::Row;
-use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
+use outlast_store_rules::transfer::row::Row;
+use outlast_store_rules::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use uuid::Uuid;

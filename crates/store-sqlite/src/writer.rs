@@ -1,6 +1,6 @@
 //! The writer thread: one transaction a batch, commands in order.
 //!
-//! - [`backend`]: the transaction as [`outlast_store::backend`] sees it
+//! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
 //!   [`prune`]: SQL of the commands
@@ -37,15 +37,15 @@ use std::sync::mpsc::{Receiver, RecvError, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use outlast_core::time::Timestamp;
-use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::claim::fair::Shares;
-use outlast_store::apply::claim::lane_cache::LaneCache;
-use outlast_store::apply::claim::scan_budget::ScanBudget;
-use outlast_store::apply::limit::Limits;
-use outlast_store::apply::loaded::rank;
-use outlast_store::backend::{execute_all, run_ready};
-use outlast_store::prune::PruneCursors;
+use outlast_store::job::rank;
 use outlast_store::{Applied, Batch, Clock, StoreError};
+use outlast_store_rules::apply::batch::BatchState;
+use outlast_store_rules::apply::claim::fair::Shares;
+use outlast_store_rules::apply::claim::lane_cache::LaneCache;
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::apply::limit::Limits;
+use outlast_store_rules::backend::{execute_all, run_ready};
+use outlast_store_rules::prune::PruneCursors;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::oneshot;

@@ -2,7 +2,7 @@
 //!
 //! A sequence number alone is not a cursor: with several writers, the second can be committed
 //! before the first. Each writer commits its own batches in order, so a cursor is a vector
-//! with a place for each ([`crate::cursor`]), kept here as the text that the store handed out.
+//! with a place for each (`outlast_store_rules::cursor`), kept here as the text that the store handed out.
 
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -178,4 +178,33 @@ pub struct NewestPage {
     pub events: Vec<(String, Event)>,
     /// Where the page before this one ends; `None` if nothing is before it.
     pub previous: Option<String>,
+}
+
+impl EventName {
+    /// Returns the event's dotted word.
+    #[must_use]
+    pub fn word(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(word)) => word,
+            _ => String::new(),
+        }
+    }
+
+    /// Returns whether some event may match a pattern.
+    #[must_use]
+    pub fn is_pattern(pattern: &str) -> bool {
+        let family =
+            |prefix| ["job.", "execution.", "queue.", "limit.", "worker."].contains(&prefix);
+        match pattern.strip_suffix('*') {
+            Some(prefix) => prefix.is_empty() || family(prefix),
+            None => serde_json::from_value::<Self>(pattern.into()).is_ok(),
+        }
+    }
+
+    /// Returns whether a pattern (`job.completed`, `job.*`) matches the event.
+    #[must_use]
+    pub fn matches(self, pattern: &str) -> bool {
+        let word = self.word();
+        pattern.strip_suffix('*').map_or(word == pattern, |prefix| word.starts_with(prefix))
+    }
 }

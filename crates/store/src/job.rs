@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
-use outlast_core::job::{Rules, State};
+use outlast_core::job::{Rules, State, Turn};
 use outlast_core::keys::Keys;
 use outlast_core::queue::Depth;
 use outlast_core::selector::Placement;
@@ -243,4 +243,10 @@ pub struct NumberedClass {
     pub id: ClassId,
     /// What it routes.
     pub key: ClassKey,
+}
+
+/// Returns the rank of a job in its class: ascending rank is the order of claiming.
+#[must_use]
+pub fn rank(priority: i8, turn: Turn) -> i64 {
+    -2 * i64::from(priority) - i64::from(turn == Turn::Front)
 }

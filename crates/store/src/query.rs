@@ -9,9 +9,9 @@ use outlast_core::queue::WAITING;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::apply::loaded::rank;
 use crate::command::{ClassId, ClassKey, Stream};
 use crate::error::StoreError;
+use crate::job::rank;
 use crate::record::{JobRecord, WorkerRecord};
 use crate::tally::ClassCounts;
 
@@ -128,7 +128,7 @@ impl JobQuery {
 /// A page of jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobPage {
-    /// The jobs, newest first, as [`listed`](crate::list::listed) shows them. Fewer than were asked
+    /// The jobs, newest first, without their long texts. Fewer than were asked
     /// for if they are far apart or long: the next page goes on.
     pub jobs: Vec<JobRecord>,
     /// Cursor of the next page, if there is one.
@@ -417,7 +417,7 @@ pub struct DeadLetter {
 /// A page of dead letters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeadLetterPage {
-    /// The letters, newest first; jobs as [`listed`](crate::list::listed) shows them. Fewer than
+    /// The letters, newest first; jobs without their long texts. Fewer than
     /// were asked for if they are long.
     pub letters: Vec<DeadLetter>,
     /// Cursor of the next page, if there is one.

@@ -6,9 +6,9 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, say, text_at};
-use outlast_store::transfer::drive::{self, Doing, Label};
-use outlast_store::transfer::folder::Manifest;
-use outlast_store::transfer::{Page, TransferError};
+use outlast_store_rules::transfer::drive::{self, Doing, Label};
+use outlast_store_rules::transfer::folder::Manifest;
+use outlast_store_rules::transfer::{Page, TransferError};
 use serde_json::{Value, json};
 
 use super::store::AnySource;

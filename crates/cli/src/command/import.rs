@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::say;
-use outlast_store::transfer::Page;
-use outlast_store::transfer::drive;
+use outlast_store_rules::transfer::Page;
+use outlast_store_rules::transfer::drive;
 
 use super::export::{ProgressLines, failed, print_sections};
 use super::store::{AnySource, AnyTarget};
@@ -63,7 +63,8 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         return Ok(Exit::Ok);
     }
     // A wrong folder is reported before a store is created or migrated.
-    outlast_store::transfer::folder::read_manifest(&args.folder).map_err(|error| failed(&error))?;
+    outlast_store_rules::transfer::folder::read_manifest(&args.folder)
+        .map_err(|error| failed(&error))?;
     let mut target = AnyTarget::open(&database).await?;
     let importing = drive::import(&mut target, &args.folder, Page::STANDARD, &mut report);
     let manifest = importing.await.map_err(|error| failed(&error))?;

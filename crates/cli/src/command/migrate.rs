@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::Column;
 use outlast_cli_core::output::{say, text_at};
-use outlast_store::migration::SchemaStatus;
+use outlast_store_rules::migration::SchemaStatus;
 use serde_json::{Value, json};
 
 use super::store;

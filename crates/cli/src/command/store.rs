@@ -9,8 +9,8 @@ use std::time::Duration;
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_store::Store;
-use outlast_store::migration::{Mismatch, SchemaStatus};
 use outlast_store_postgres::PostgresStore;
+use outlast_store_rules::migration::{Mismatch, SchemaStatus};
 use outlast_store_sqlite::{OpenError, Options, Restoring, SqliteStore};
 
 pub(super) use transfer::{AnySource, AnyTarget};

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use outlast_core::selector::Placement;
-use outlast_store::apply::limit::Limits;
 use outlast_store::command::ClassKey;
+use outlast_store_rules::apply::limit::Limits;
 
 /// What is asked of a worker that is to run jobs of a class.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use outlast_core::time::BootTime;
-use outlast_store::apply::limit::Limits;
 use outlast_store::query::Claimable;
 use outlast_store::{Store, StoreError};
+use outlast_store_rules::apply::limit::Limits;
 
 use crate::clock::boot_time;
 use crate::engine::estimate::MANY;

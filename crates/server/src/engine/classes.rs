@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use outlast_core::selector::Placement;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::apply::limit::Limits;
 use outlast_store::command::{AskedByQueues, ClassId, ClassKey};
 use outlast_store::reply::Claims;
+use outlast_store_rules::apply::limit::Limits;
 
 use crate::clock::boot_time;
 use crate::engine::asked::{self, Asked};

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use outlast_core::id::WorkerId;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::apply::limit::Limits;
 use outlast_store::command::ClassKey;
+use outlast_store_rules::apply::limit::Limits;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 

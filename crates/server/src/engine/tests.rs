@@ -20,11 +20,11 @@ use outlast_store::command::{
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
-use outlast_store::model::ModelStore;
 use outlast_store::record::JobRecord;
 use outlast_store::signal::Heard;
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId};
+use outlast_store_testkit::model::ModelStore;
 
 use tokio_util::sync::CancellationToken;
 

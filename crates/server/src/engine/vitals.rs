@@ -52,8 +52,8 @@ mod tests {
 
     use outlast_core::time::Timestamp;
     use outlast_packs::PackSet;
-    use outlast_store::model::ModelStore;
     use outlast_store::store::ManualClock;
+    use outlast_store_testkit::model::ModelStore;
 
     use super::watch;
     use crate::settings::Settings;

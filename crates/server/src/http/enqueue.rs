@@ -12,7 +12,7 @@ use outlast_store::command::{EnqueueAll, First, NewJob};
 use outlast_store::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use outlast_store::record::{JobRecord, StoredJob};
 use outlast_store::reply::{EnqueueRefusal, Enqueued};
-use outlast_store::{apply, list};
+use outlast_store_rules::{apply, list};
 
 use super::error::ApiError;
 use super::idempotency::{self, Endpoint, IdempotencyKey};

@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use outlast_core::id::{JobId, WorkerId};
-use outlast_store::cursor::TimePosition;
 use outlast_store::event::{Event, EventName, EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store_rules::cursor::TimePosition;
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use uuid::Uuid;

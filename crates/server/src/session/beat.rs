@@ -136,8 +136,8 @@ mod tests {
     use outlast_core::time::Timestamp;
     use outlast_packs::PackSet;
     use outlast_proto::v1::Hello;
-    use outlast_store::model::ModelStore;
     use outlast_store::store::ManualClock;
+    use outlast_store_testkit::model::ModelStore;
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
 

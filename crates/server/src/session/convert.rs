@@ -16,7 +16,7 @@ use outlast_store::command::{
     Stream, WorkerRole,
 };
 use outlast_store::reply::MoveRefusal;
-use outlast_store::rules::reported_loss_error;
+use outlast_store_rules::rules::reported_loss_error;
 use outlast_wire::json;
 use uuid::Uuid;
 

@@ -228,9 +228,9 @@ mod tests {
     use outlast_packs::PackSet;
     use outlast_proto::v1::Hello;
     use outlast_store::command::Renew;
-    use outlast_store::model::ModelStore;
     use outlast_store::query::WorkerQuery;
     use outlast_store::store::ManualClock;
+    use outlast_store_testkit::model::ModelStore;
     use tokio::sync::mpsc;
     use uuid::Uuid;
 

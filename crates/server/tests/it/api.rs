@@ -9,8 +9,8 @@ use http_body_util::BodyExt as _;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_server::{Engine, Settings, http::router};
-use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
+use outlast_store_testkit::model::ModelStore;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 

@@ -24,9 +24,9 @@ use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobAction, JobOrder, NewJob,
     Origin, Payload, RETENTION, Route, SetLimit,
 };
-use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _, StoreError};
+use outlast_store_testkit::model::ModelStore;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tower::ServiceExt as _;

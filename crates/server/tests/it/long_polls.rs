@@ -14,9 +14,9 @@ use outlast_server::{Engine, Reserved, Server, Settings};
 use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, Route,
 };
-use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 use outlast_store::{Command, Reply};
+use outlast_store_testkit::model::ModelStore;
 use uuid::Uuid;
 
 /// Longer than any test waits: who is woken comes back long before.

@@ -3,7 +3,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use outlast_store::apply::sweep::Due;
+use outlast_store_rules::apply::sweep::Due;
 use tokio::time::Instant;
 use uuid::Uuid;
 

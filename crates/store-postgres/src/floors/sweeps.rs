@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::time::Timestamp;
-use outlast_store::apply::sweep::Due;
+use outlast_store_rules::apply::sweep::Due;
 use tokio::time::Instant;
 
 use super::{FULL_MIN, FULL_SHARE};

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 
 use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::StoreError;
-use outlast_store::cursor::{
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store_rules::cursor::{
     Cursor, EVER, Logged, Newest, Reading, TimePosition, Window, life_of, window,
 };
-use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;

@@ -9,8 +9,8 @@ use outlast_core::limits::LISTED_BYTES_MAX;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassKey;
-use outlast_store::list::Fit;
 use outlast_store::record::{HolderRecord, JobRecord, Omitted};
+use outlast_store_rules::list::Fit;
 use tokio_postgres::Row;
 
 use crate::read::Reader;
@@ -128,7 +128,7 @@ const OMITTED: usize = REST + 3;
 
 fn key(row: &Row) -> Result<Arc<ClassKey>, StoreError> {
     let tenant: String = get(row, CLASS + 3)?;
-    let (route, placement) = outlast_store::codec::route_of(get(row, CLASS + 2)?)?;
+    let (route, placement) = outlast_store_rules::codec::route_of(get(row, CLASS + 2)?)?;
     Ok(Arc::new(ClassKey {
         queue: get(row, CLASS)?,
         job_type: get(row, CLASS + 1)?,

@@ -1,8 +1,8 @@
 //! What attempts printed.
 
 use outlast_store::StoreError;
-use outlast_store::list::Fit;
 use outlast_store::query::{LogLine, LogPage, LogQuery};
+use outlast_store_rules::list::Fit;
 
 use crate::read::Reader;
 use crate::row::{self, get, int};

@@ -5,15 +5,16 @@ use std::collections::HashMap;
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
+use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::list::{is_narrow, names_claimable};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, JobQuery, OldestClaimable, QueuePause, QueueStats,
     claimable_classes, looked_at, queue_stats,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
-use outlast_store::{StoreError, codec};
+use outlast_store_rules::codec;
+use outlast_store_rules::list::{is_narrow, names_claimable};
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
@@ -182,7 +183,7 @@ pub(crate) async fn sums(reader: &Reader) -> Result<Counts, StoreError> {
 
 /// The counts of those classes that the plan of a list needs ([`Tallied::classes`]).
 ///
-/// [`Tallied::classes`]: outlast_store::list::Tallied
+/// [`Tallied::classes`]: outlast_store_rules::list::Tallied
 pub(crate) async fn tally_for(
     reader: &Reader,
     query: &JobQuery,

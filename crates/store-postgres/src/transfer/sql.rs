@@ -4,8 +4,8 @@ use std::pin::pin;
 
 use futures_util::TryStreamExt as _;
 use outlast_store::StoreError;
-use outlast_store::transfer::row::{BoundedRows, Cell, Row};
-use outlast_store::transfer::section::{Column, Section, Sort};
+use outlast_store_rules::transfer::row::{BoundedRows, Cell, Row};
+use outlast_store_rules::transfer::section::{Column, Section, Sort};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 use uuid::Uuid;

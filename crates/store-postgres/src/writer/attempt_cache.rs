@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 
 use outlast_core::id::JobId;
-use outlast_store::apply::loaded::Loaded;
 use outlast_store::command::{Fence, Reporter};
+use outlast_store_rules::apply::loaded::Loaded;
 
 /// Most attempts remembered; beyond it all are forgotten, and looked up.
 const ATTEMPTS_MAX: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! The writer's transaction as [`outlast_store::backend`] sees it.
+//! The writer's transaction as [`outlast_store_rules::backend`] sees it.
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
@@ -6,13 +6,7 @@ use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::step::Step;
-use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
-use outlast_store::backend::unique::Free;
-use outlast_store::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
     Sweep,
@@ -22,6 +16,12 @@ use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::unique::KeyHolder;
+use outlast_store_rules::apply::batch::BatchState;
+use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
+use outlast_store_rules::apply::step::Step;
+use outlast_store_rules::apply::sweep::Due;
+use outlast_store_rules::backend::unique::Free;
+use outlast_store_rules::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};

@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 
 use outlast_core::id::JobId;
 use outlast_core::limits::CLAIM_BYTES_MAX;
-use outlast_store::apply::claim::{may_claim, plain_may_claim};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId, Command};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims, Reply};
+use outlast_store_rules::apply::claim::{may_claim, plain_may_claim};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -240,7 +240,7 @@ impl Tx<'_> {
                 && wanted(claim, &claims.jobs) > 0
                 && !claims.cut
             {
-                claims.leave(taken.left.clone());
+                taken.left.clone().note_in(claims);
                 run.passes_over.iter().for_each(|class| claims.pass_over(*class));
             }
         }
@@ -406,7 +406,7 @@ impl Tx<'_> {
         if taken.cut {
             claims.cut = true;
         } else {
-            claims.leave(taken.left);
+            taken.left.note_in(claims);
         }
         Ok(())
     }

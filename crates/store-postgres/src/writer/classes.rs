@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use outlast_store::StoreError;
 use outlast_store::command::{ClassId, ClassKey};
-use outlast_store::{StoreError, codec};
+use outlast_store_rules::codec;
 use tokio::time::Instant;
 
 use crate::connection::values;

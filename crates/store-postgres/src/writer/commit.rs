@@ -8,8 +8,9 @@
 //! That statement does not tell the time: its answer comes after the commit, and says what time it
 //! was before. So at least once a second a batch is opened by itself and asks.
 
-use outlast_store::apply::batch::Effects;
-use outlast_store::{Applied, BatchId, StoreError, codec};
+use outlast_store::{Applied, BatchId, StoreError};
+use outlast_store_rules::apply::batch::Effects;
+use outlast_store_rules::codec;
 use uuid::Uuid;
 
 use crate::connection::{Statement, values};

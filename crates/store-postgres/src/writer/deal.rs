@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use outlast_core::limit::GateId;
 use outlast_store::StoreError;
-use outlast_store::apply::claim::lane::Lane;
-use outlast_store::apply::claim::{Candidate, take};
 use outlast_store::command::{Claim, ClassId};
 use outlast_store::reply::Claimed;
+use outlast_store_rules::apply::claim::lane::Lane;
+use outlast_store_rules::apply::claim::{Candidate, take};
 use tokio_postgres::Row;
 
 use super::claim::{Member, Outcome, Run, wanted};

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use outlast_core::id::JobId;
 use outlast_core::queue::{Change, Depth};
 use outlast_store::Batch;
-use outlast_store::codec;
 use outlast_store::command::Command;
 use outlast_store::queue::QueueRecord;
+use outlast_store_rules::codec;
 use tokio_postgres::Row;
 use uuid::Uuid;
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use outlast_core::job::State;
-use outlast_store::apply::enqueue;
-use outlast_store::apply::sweep::Due;
-use outlast_store::codec;
 use outlast_store::command::NewJob;
 use outlast_store::reply::Enqueued;
+use outlast_store_rules::apply::enqueue;
+use outlast_store_rules::apply::sweep::Due;
+use outlast_store_rules::codec;
 
 use crate::failure::Failure;
 use crate::row::{self, text};

@@ -2,9 +2,9 @@
 //! meet at its row: one stores, the other is rolled back, tries again, and finds it.
 
 use outlast_core::id::JobId;
-use outlast_store::backend::Key;
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::Enqueued;
+use outlast_store_rules::backend::Key;
 use uuid::Uuid;
 
 use crate::connection::values;

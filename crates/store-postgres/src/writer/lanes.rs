@@ -1,6 +1,6 @@
 //! Claims of jobs that limits may hold back: their lanes, and the gates that they pass.
 //!
-//! The order of steps is that of [`outlast_store::apply::claim::driver`]. Where the first pass finds too
+//! The order of steps is that of [`outlast_store_rules::apply::claim::driver`]. Where the first pass finds too
 //! few, or comes to a fair class, three more round trips follow, and two for each further page of lanes:
 //!
 //! ```text
@@ -19,17 +19,17 @@ use std::sync::Arc;
 
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::claim::driver::{
+use outlast_store::command::{ClassId, ClassKey};
+use outlast_store_rules::apply::claim::driver::{
     FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
 };
-use outlast_store::apply::claim::gate_changes::GateChanges;
-use outlast_store::apply::claim::lane::{Lane, LaneGate, LaneJob};
-use outlast_store::apply::claim::lane_scan::LaneRange;
-use outlast_store::apply::claim::plan::{FirstJob, FirstPassPlan};
-use outlast_store::apply::claim::selection::Remaining;
-use outlast_store::apply::limit::Limits;
-use outlast_store::codec;
-use outlast_store::command::{ClassId, ClassKey};
+use outlast_store_rules::apply::claim::gate_changes::GateChanges;
+use outlast_store_rules::apply::claim::lane::{Lane, LaneGate, LaneJob};
+use outlast_store_rules::apply::claim::lane_scan::LaneRange;
+use outlast_store_rules::apply::claim::plan::{FirstJob, FirstPassPlan};
+use outlast_store_rules::apply::claim::selection::Remaining;
+use outlast_store_rules::apply::limit::Limits;
+use outlast_store_rules::codec;
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};

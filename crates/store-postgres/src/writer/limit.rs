@@ -3,13 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::limit::{GateId, LimitName};
-use outlast_store::apply::claim::gates::Gates;
-use outlast_store::apply::limit::Limits;
-use outlast_store::backend::FoundLimit;
 use outlast_store::command::{Claim, ClassId, Command, SetLimit};
 use outlast_store::limit::{Miscount, rate_columns};
 use outlast_store::queue::QueueRecord;
-use outlast_store::{StoreError, codec, limit_columns};
+use outlast_store::{StoreError, limit_columns};
+use outlast_store_rules::apply::claim::gates::Gates;
+use outlast_store_rules::apply::limit::Limits;
+use outlast_store_rules::backend::FoundLimit;
+use outlast_store_rules::codec;
 use tokio_postgres::Row;
 
 use crate::connection::{Statement, values};

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use outlast_core::id::JobId;
 use outlast_core::job::{DeadLetterReason, Holder, Job, State};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
 use outlast_store::command::ClassId;
+use outlast_store_rules::apply::loaded::{ActiveAttempt, Loaded, Location};
 use tokio_postgres::Row;
 use uuid::Uuid;
 

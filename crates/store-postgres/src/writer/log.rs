@@ -1,9 +1,9 @@
 //! What attempts print; and deleting everything.
 
-use outlast_store::apply::claim::fair::Shares;
-use outlast_store::apply::claim::gates::Gates;
 use outlast_store::command::LogChunk;
-use outlast_store::rules::output_bytes_max;
+use outlast_store_rules::apply::claim::fair::Shares;
+use outlast_store_rules::apply::claim::gates::Gates;
+use outlast_store_rules::rules::output_bytes_max;
 
 use crate::connection::values;
 use crate::failure::Failure;

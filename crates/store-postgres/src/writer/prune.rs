@@ -3,8 +3,8 @@
 use outlast_core::limits::PRUNE_BESIDE_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
-use outlast_store::prune::{Deleted, blocks_of};
 use outlast_store::reply::Pruned;
+use outlast_store_rules::prune::{Deleted, blocks_of};
 
 use crate::connection::values;
 use crate::failure::Failure;

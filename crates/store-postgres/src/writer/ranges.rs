@@ -1,7 +1,7 @@
 //! Where claims begin in the indexes of claimable jobs: see [`crate::floors`].
 
-use outlast_store::apply::claim::lane_scan::LaneRange;
 use outlast_store::command::ClassId;
+use outlast_store_rules::apply::claim::lane_scan::LaneRange;
 
 use crate::connection::{Statement, values};
 use crate::floors::look::Columns;

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use outlast_store::command::ClassId;
-use outlast_store::retire::{self, Empty, Looked};
+use outlast_store_rules::retire::{self, Empty, Looked};
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;

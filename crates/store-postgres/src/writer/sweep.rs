@@ -3,10 +3,10 @@
 
 use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::apply::loaded::Loaded;
-use outlast_store::apply::sweep::{Due, reached};
-use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
+use outlast_store_rules::apply::loaded::Loaded;
+use outlast_store_rules::apply::sweep::{Due, reached};
+use outlast_store_rules::backend::Found;
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -4,12 +4,12 @@
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
 use outlast_core::job::{DeadLetterReason, Holder, Job};
-use outlast_store::apply::claim::ActiveRow;
-use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location};
-use outlast_store::apply::step::{
+use outlast_store_rules::apply::claim::ActiveRow;
+use outlast_store_rules::apply::loaded::{ActiveAttempt, Loaded, Location};
+use outlast_store_rules::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
 };
-use outlast_store::apply::sweep::Due;
+use outlast_store_rules::apply::sweep::Due;
 
 use crate::floors::Place;
 use crate::row::{self, int, int4, text};

@@ -6,10 +6,10 @@
 
 use outlast_core::id::JobId;
 use outlast_core::unique::Holder;
-use outlast_store::backend::unique::Free;
 use outlast_store::command::ClassId;
 use outlast_store::reply::Enqueued;
 use outlast_store::unique::{Fingerprint, KeyHolder};
+use outlast_store_rules::backend::unique::Free;
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;

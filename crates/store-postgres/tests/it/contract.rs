@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use outlast_cluster::Database;
-use outlast_store::apply::claim::scan_budget::ScanBudget;
-use outlast_store::conformance::{self, Harness};
-use outlast_store::{Clock, Store as _, codec};
+use outlast_store::{Clock, Store as _};
 use outlast_store_postgres::{Options, PostgresStore};
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::codec;
+use outlast_store_testkit::conformance::{self, Harness};
 
 use crate::hand::sql;
 

@@ -4,7 +4,7 @@
 
 use outlast_cluster::Cluster;
 use outlast_store::Store as _;
-use outlast_store::conformance::large::{reads, sized};
+use outlast_store_testkit::conformance::large::{reads, sized};
 use tokio_postgres::Client;
 
 use crate::hand::{Server, number, run, sql};

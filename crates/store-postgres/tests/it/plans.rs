@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use outlast_cluster::Cluster;
-use outlast_store::conformance::large::reads;
+use outlast_store_testkit::conformance::large::reads;
 use tokio_postgres::Client;
 
 use crate::arrivals;

@@ -4,8 +4,8 @@
 use outlast_cluster::Database;
 use outlast_store::Reply;
 use outlast_store::command::ReportedOutcome;
-use outlast_store::migration::Mismatch;
 use outlast_store_postgres::{OpenError, Options, PostgresStore, SCHEMA_VERSION};
+use outlast_store_rules::migration::Mismatch;
 use tokio_postgres::Client;
 
 use crate::hand::{Server, check_places, finish, number, run, sql};
@@ -179,7 +179,7 @@ fn database_of_the_first_schema_opens_and_its_jobs_are_there() {
         let client = sql(&database.url).await;
         client.batch_execute(include_str!("../fixtures/first.sql")).await.unwrap();
         let server = Server::open(&database.url).await;
-        outlast_store::conformance::fixture::check(&server.store).await;
+        outlast_store_testkit::conformance::fixture::check(&server.store).await;
         check_places(&sql(&database.url).await).await;
     });
 }

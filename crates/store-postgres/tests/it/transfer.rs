@@ -10,17 +10,17 @@ use std::path::Path;
 use outlast_cluster::Database;
 use outlast_core::job::Outcome;
 use outlast_core::time::Timestamp;
-use outlast_store::conformance::{self, random};
-use outlast_store::transfer::drive::{self, Label};
-use outlast_store::transfer::folder::{Entry, Manifest};
-use outlast_store::transfer::row::Row;
-use outlast_store::transfer::section::{SECTIONS, Sort};
-use outlast_store::transfer::{
-    Page, PageQuery, Part, Progress, Source, SourceFacts, Target, TransferError,
-};
 use outlast_store::{Command, Store as _, StoreError};
 use outlast_store_postgres::{OpenError, Options, PostgresSource, PostgresStore, PostgresTarget};
+use outlast_store_rules::transfer::drive::{self, Label};
+use outlast_store_rules::transfer::folder::{Entry, Manifest};
+use outlast_store_rules::transfer::row::Row;
+use outlast_store_rules::transfer::section::{SECTIONS, Sort};
+use outlast_store_rules::transfer::{
+    Page, PageQuery, Part, Progress, Source, SourceFacts, Target, TransferError,
+};
 use outlast_store_sqlite::{SqliteSource, SqliteTarget};
+use outlast_store_testkit::conformance::{self, random};
 use uuid::Uuid;
 
 use crate::hand::{Server, number, run, sql};

@@ -4,10 +4,10 @@
 use std::collections::BinaryHeap;
 
 use outlast_store::StoreError;
-use outlast_store::cursor::{
+use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store_rules::cursor::{
     Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Window, life_of, window, with_room,
 };
-use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::row::failed;

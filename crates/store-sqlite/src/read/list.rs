@@ -1,11 +1,11 @@
-//! Lists of jobs and dead letters, newest first. [`outlast_store::list`] plans and walks them.
+//! Lists of jobs and dead letters, newest first. [`outlast_store_rules::list`] plans and walks them.
 
 use outlast_core::id::JobId;
 use outlast_core::job::DeadLetterReason;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::list::{self, Dialect, Look, Tallied, Values};
 use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store_rules::list::{self, Dialect, Look, Tallied, Values};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 

@@ -1,6 +1,7 @@
 //! Queues, classes, and what is due next.
 
 use outlast_core::time::Timestamp;
+use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats,
@@ -8,7 +9,7 @@ use outlast_store::query::{
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
-use outlast_store::{StoreError, codec};
+use outlast_store_rules::codec;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::row::{self, failed};

@@ -1,9 +1,9 @@
 //! Rows of any section, in and out.
 
 use outlast_store::StoreError;
-use outlast_store::transfer::PageQuery;
-use outlast_store::transfer::row::{BoundedRows, Cell, Row, plain_text};
-use outlast_store::transfer::section::{Column, Section, Sort};
+use outlast_store_rules::transfer::PageQuery;
+use outlast_store_rules::transfer::row::{BoundedRows, Cell, Row, plain_text};
+use outlast_store_rules::transfer::section::{Column, Section, Sort};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! The writer's transaction as [`outlast_store::backend`] sees it. Nothing here waits: what
+//! The writer's transaction as [`outlast_store_rules::backend`] sees it. Nothing here waits: what
 //! SQLite is asked, it answers at once.
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -8,15 +8,7 @@ use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::apply::batch::BatchState;
-use outlast_store::apply::claim::fair::Shares;
-use outlast_store::apply::limit::Limits;
-use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::step::Step;
-use outlast_store::apply::sweep::Due;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
-use outlast_store::backend::unique::Free;
-use outlast_store::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
     Sweep,
@@ -26,6 +18,14 @@ use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Pruned, Reply};
 use outlast_store::unique::KeyHolder;
+use outlast_store_rules::apply::batch::BatchState;
+use outlast_store_rules::apply::claim::fair::Shares;
+use outlast_store_rules::apply::limit::Limits;
+use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
+use outlast_store_rules::apply::step::Step;
+use outlast_store_rules::apply::sweep::Due;
+use outlast_store_rules::backend::unique::Free;
+use outlast_store_rules::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
 

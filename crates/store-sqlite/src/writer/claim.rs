@@ -7,10 +7,10 @@ use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
 use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_store::StoreError;
-use outlast_store::apply::claim::lane::Lane;
-use outlast_store::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims};
+use outlast_store_rules::apply::claim::lane::Lane;
+use outlast_store_rules::apply::claim::{ActiveRow, Candidate, may_claim, plain_may_claim, take};
 use rusqlite::{OptionalExtension as _, Row};
 
 use crate::row::{self, failed, int};

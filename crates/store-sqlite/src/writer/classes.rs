@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use outlast_store::StoreError;
-use outlast_store::codec;
 use outlast_store::command::{ClassId, ClassKey};
+use outlast_store_rules::codec;
 use rusqlite::Connection;
 
 use crate::row::failed;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
-use outlast_store::apply::enqueue;
-use outlast_store::apply::step::Put;
-use outlast_store::codec;
 use outlast_store::command::{NewJob, Payload};
-use outlast_store::list::BLOCK_BITS;
 use outlast_store::record::StoredJob;
 use outlast_store::reply::Enqueued;
+use outlast_store_rules::apply::enqueue;
+use outlast_store_rules::apply::step::Put;
+use outlast_store_rules::codec;
+use outlast_store_rules::list::BLOCK_BITS;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};

@@ -1,7 +1,8 @@
 //! Where the next batch of events goes: the writer thread is the only one that logs, so it need
 //! not ask the database.
 
-use outlast_store::{BatchId, StoreError, codec};
+use outlast_store::{BatchId, StoreError};
+use outlast_store_rules::codec;
 use rusqlite::Connection;
 
 use crate::row::failed;

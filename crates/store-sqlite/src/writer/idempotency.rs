@@ -3,9 +3,9 @@
 
 use outlast_core::id::JobId;
 use outlast_store::StoreError;
-use outlast_store::backend::Key;
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::reply::Enqueued;
+use outlast_store_rules::backend::Key;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};

@@ -7,20 +7,21 @@ use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName, LimitNameError};
 use outlast_core::limits::CLAIM_BYTES_MAX;
 use outlast_core::time::Timestamp;
-use outlast_store::apply::claim::driver::{
-    FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
-};
-use outlast_store::apply::claim::gates::Gates;
-use outlast_store::apply::claim::lane::{Lane, LaneJob};
-use outlast_store::apply::claim::lane_scan::LaneRange;
-use outlast_store::apply::claim::plan::{FirstJob, FirstPassPlan};
-use outlast_store::apply::limit::Limits;
-use outlast_store::backend::{FoundLimit, run_ready};
 use outlast_store::command::{Claim, ClassId, ClassKey, SetLimit};
 use outlast_store::limit::{Miscount, rate_columns, used_at_most};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Claimed, Claims};
-use outlast_store::{StoreError, codec, limit_columns};
+use outlast_store::{StoreError, limit_columns};
+use outlast_store_rules::apply::claim::driver::{
+    FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
+};
+use outlast_store_rules::apply::claim::gates::Gates;
+use outlast_store_rules::apply::claim::lane::{Lane, LaneJob};
+use outlast_store_rules::apply::claim::lane_scan::LaneRange;
+use outlast_store_rules::apply::claim::plan::{FirstJob, FirstPassPlan};
+use outlast_store_rules::apply::limit::Limits;
+use outlast_store_rules::backend::{FoundLimit, run_ready};
+use outlast_store_rules::codec;
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::read;
@@ -67,7 +68,7 @@ impl Tx<'_> {
         let done = claim_by_limits(&mut source, classes, wanted, claim.is_prefetch);
         let done = run_ready(done)?;
         claims.jobs.extend(done.jobs.into_iter().map(|(job, _)| job));
-        claims.leave(done.left);
+        done.left.note_in(claims);
         Ok(())
     }
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Holder, Job, State, Turn};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::{ActiveAttempt, Loaded, Location, rank};
-use outlast_store::codec;
 use outlast_store::command::{ClassId, ClassKey, Payload};
+use outlast_store::job::rank;
 use outlast_store::record::StoredJob;
+use outlast_store_rules::apply::loaded::{ActiveAttempt, Loaded, Location};
+use outlast_store_rules::codec;
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
 use crate::row::{self, failed};

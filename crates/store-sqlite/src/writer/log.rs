@@ -2,7 +2,7 @@
 
 use outlast_store::StoreError;
 use outlast_store::command::LogChunk;
-use outlast_store::rules::output_bytes_max;
+use outlast_store_rules::rules::output_bytes_max;
 
 use crate::row::{failed, int, stream_number};
 use crate::writer::Tx;

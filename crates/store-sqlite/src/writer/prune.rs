@@ -4,11 +4,11 @@ use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
-use outlast_store::list::BLOCK_BITS;
 use outlast_store::partitions::day_of;
-use outlast_store::prune::{Deleted, blocks_of};
 use outlast_store::reply::Pruned;
-use outlast_store::retire::{self, Empty, Looked};
+use outlast_store_rules::list::BLOCK_BITS;
+use outlast_store_rules::prune::{Deleted, blocks_of};
+use outlast_store_rules::retire::{self, Empty, Looked};
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{self, failed};

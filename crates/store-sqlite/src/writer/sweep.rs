@@ -2,10 +2,10 @@
 
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::Loaded;
-use outlast_store::apply::sweep::{Due, reached};
-use outlast_store::backend::Found;
 use outlast_store::command::{Strand, Sweep};
+use outlast_store_rules::apply::loaded::Loaded;
+use outlast_store_rules::apply::sweep::{Due, reached};
+use outlast_store_rules::backend::Found;
 use rusqlite::OptionalExtension as _;
 
 use crate::row::{failed, int};

@@ -4,7 +4,7 @@
 //! exactly one row: that is the compare-and-set. Then the job is put where it now belongs.
 
 use outlast_store::StoreError;
-use outlast_store::apply::step::{
+use outlast_store_rules::apply::step::{
     CheckpointChange, EndedAttempt, FinishedRow, Put, ReadyRow, Removal, Step, WaitingRow,
 };
 

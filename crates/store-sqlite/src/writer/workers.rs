@@ -6,11 +6,11 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing};
 use outlast_store::StoreError;
-use outlast_store::apply::loaded::{KnownWorker, Loaded};
-use outlast_store::apply::worker::{replaced_columns, standing_words};
-use outlast_store::backend::WorkerChange;
-use outlast_store::codec::json;
 use outlast_store::command::Registration;
+use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
+use outlast_store_rules::apply::worker::{replaced_columns, standing_words};
+use outlast_store_rules::backend::WorkerChange;
+use outlast_store_rules::codec::json;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::row::{self, failed, int};

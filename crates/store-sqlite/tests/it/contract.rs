@@ -5,10 +5,11 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use outlast_store::apply::claim::scan_budget::ScanBudget;
-use outlast_store::conformance::{self, Harness};
-use outlast_store::{Clock, Store as _, codec};
+use outlast_store::{Clock, Store as _};
+use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
+use outlast_store_rules::codec;
 use outlast_store_sqlite::{Options, SqliteStore};
+use outlast_store_testkit::conformance::{self, Harness};
 use rusqlite::Connection;
 
 pub(crate) struct Files {

@@ -1,8 +1,8 @@
 //! Reads of a large store take no more steps than those of a small one. Steps of SQLite's
 //! machine are counted, so the speed of this machine says nothing.
 
-use outlast_store::conformance::large::{reads, sized};
 use outlast_store_sqlite::{Options, SqliteStore};
+use outlast_store_testkit::conformance::large::{reads, sized};
 use rusqlite::Connection;
 
 /// A walk through all jobs takes three million; through as many blocks as a page may, half of it.

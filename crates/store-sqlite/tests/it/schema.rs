@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use outlast_store::migration::Mismatch;
+use outlast_store_rules::migration::Mismatch;
 use outlast_store_sqlite::{OpenError, Options, SqliteStore};
 use rusqlite::Connection;
 
@@ -102,6 +102,6 @@ fn store_of_the_first_schema_opens_and_its_jobs_are_there() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = SqliteStore::open(&path, &Options::default()).unwrap();
-        outlast_store::conformance::fixture::check(&store).await;
+        outlast_store_testkit::conformance::fixture::check(&store).await;
     });
 }

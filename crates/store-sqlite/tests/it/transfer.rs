@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use outlast_store::Store as _;
-use outlast_store::conformance::random;
-use outlast_store::transfer::drive::{self, Label};
-use outlast_store::transfer::folder::Manifest;
-use outlast_store::transfer::section::{SECTIONS, Section, Sort};
-use outlast_store::transfer::{Page, TransferError};
+use outlast_store_rules::transfer::drive::{self, Label};
+use outlast_store_rules::transfer::folder::Manifest;
+use outlast_store_rules::transfer::section::{SECTIONS, Section, Sort};
+use outlast_store_rules::transfer::{Page, TransferError};
 use outlast_store_sqlite::{OpenError, Options, SqliteSource, SqliteStore, SqliteTarget};
+use outlast_store_testkit::conformance::random;
 use rusqlite::Connection;
 use tempfile::TempDir;
 use uuid::Uuid;

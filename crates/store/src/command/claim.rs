@@ -7,7 +7,6 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
-use crate::apply::claim::selection::Remaining;
 use crate::job::ClassId;
 use crate::record::StoredJob;
 use crate::request::requests;
@@ -128,13 +127,6 @@ impl Claims {
         if !self.passed_over.contains(&class) {
             self.passed_over.push(class);
         }
-    }
-
-    /// Notes what limits leave of the classes.
-    pub fn leave(&mut self, left: Remaining) {
-        left.retry.into_iter().for_each(|class| self.pass_over(class));
-        self.blocked.extend(left.blocked);
-        self.kept.extend(left.reserved);
     }
 }
 

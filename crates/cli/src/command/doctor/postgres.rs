@@ -207,7 +207,7 @@ fn bloat(found: &Diagnostics) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use outlast_store::migration::{Mismatch, SchemaStatus};
+    use outlast_store_rules::migration::{Mismatch, SchemaStatus};
 
     use super::*;
 

@@ -3,9 +3,9 @@
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::transfer::row::Row;
-use outlast_store::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use outlast_store_postgres::{PostgresSource, PostgresTarget};
+use outlast_store_rules::transfer::row::Row;
+use outlast_store_rules::transfer::{PageQuery, Part, Progress, Source, SourceFacts, Target};
 use outlast_store_sqlite::{Options, SqliteSource, SqliteTarget};
 
 use super::{unopened, unreached};

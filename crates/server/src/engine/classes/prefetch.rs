@@ -3,8 +3,8 @@
 //! Most jobs of a class may wait for a limit. A claim that asks for many of these reads many and gets
 //! few. So the next one asks for twice as many as the last one got, once a limit has opened.
 
-use outlast_store::apply::limit::Limits;
 use outlast_store::command::ClassKey;
+use outlast_store_rules::apply::limit::Limits;
 
 /// What a claim asks for at least.
 const LEAST: u32 = 8;

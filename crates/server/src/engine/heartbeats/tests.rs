@@ -5,8 +5,8 @@ use futures_util::future::join_all;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_store::command::Renew;
-use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
+use outlast_store_testkit::model::ModelStore;
 
 use super::*;
 use crate::engine::Engine;

@@ -1,8 +1,8 @@
 //! Dead letters: look, replay, take off the list.
 
 use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder};
-use outlast_store::list::Fit;
 use outlast_store::query::{DeadLetter, Page};
+use outlast_store_rules::list::Fit;
 use outlast_wire::json::Object;
 
 use super::jobs;

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use outlast_cluster::Database;
-use outlast_store::conformance::{Harness, random};
 use outlast_store::{Clock, Store as _};
 use outlast_store_postgres::{Options, PostgresSource, PostgresStore, PostgresTarget};
 use outlast_store_sqlite::{SqliteSource, SqliteStore, SqliteTarget};
+use outlast_store_testkit::conformance::{Harness, random};
 use tokio::runtime::Runtime;
 
 use super::{empty, export, import};

@@ -7,9 +7,9 @@ use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
 use outlast_store::command::{JobAction, JobOrder};
-use outlast_store::model::ModelStore;
 use outlast_store::store::ManualClock;
 use outlast_store::{Reply, StoreError};
+use outlast_store_testkit::model::ModelStore;
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -1,0 +1,297 @@
+//! Workers: leases, and what happens to the jobs of a worker that is gone.
+
+use std::borrow::Cow;
+
+use outlast_core::evidence::Evidence;
+use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap, Transition};
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_store::StoreError;
+use outlast_store::command::{Attach, EndDetail, Lapse, LapseScope, Registration, WorkerMove};
+use outlast_store::event::EventName;
+use outlast_store::reply::{RenewRefusal, WorkerMoveRefusal};
+
+use super::loaded::{KnownWorker, Loaded};
+use super::{Decided, Outbox};
+use crate::rules::{Context, Leave, lost_error, worker_event, worker_event_name};
+
+/// Decides how a worker stands after it has registered. A registration is safe to repeat.
+///
+/// # Errors
+/// Returns why it may not register.
+pub fn register(
+    found: Option<&KnownWorker>,
+    registration: &Registration,
+    now: Timestamp,
+    outbox: &mut Outbox,
+) -> Result<KnownWorker, WorkerRefusal> {
+    let lease_until = now.after(registration.lease);
+    let known = match found {
+        None => KnownWorker {
+            standing: Standing::NEW,
+            session: 0,
+            attachment: 0,
+            renewal: 1,
+            lease_until,
+            plain: registration.plain_id.is_some(),
+        },
+        Some(found) => KnownWorker {
+            standing: decide(found.standing, WorkerEvent::Beat)?,
+            renewal: found.renewal + 1,
+            lease_until,
+            plain: registration.plain_id.is_some(),
+            ..*found
+        },
+    };
+    let by = format!("worker {}", registration.id);
+    let name = EventName::WorkerRegistered;
+    outbox.events.push(worker_event(registration.id, name, now, &by, registration.name.as_str()));
+    Ok(known)
+}
+
+/// Renews a lease: one row, whatever the worker runs.
+///
+/// # Errors
+/// Returns why it is not renewed.
+pub fn renew(
+    found: Option<&KnownWorker>,
+    lease: Span,
+    now: Timestamp,
+) -> Result<KnownWorker, RenewRefusal> {
+    beat(found, WorkerEvent::Beat, lease, now)
+}
+
+/// Renews the lease of a worker that attaches, under a new session.
+///
+/// # Errors
+/// Returns why it may not attach.
+pub fn attach(
+    found: Option<&KnownWorker>,
+    attach: &Attach,
+    now: Timestamp,
+    outbox: &mut Outbox,
+) -> Result<KnownWorker, RenewRefusal> {
+    if let Some(found) = found
+        && attach.attachment < found.attachment
+        && decide(found.standing, WorkerEvent::Attach).is_ok()
+    {
+        let current = found.attachment;
+        return Err(RenewRefusal::Abandoned { said: attach.attachment, current });
+    }
+    let known = beat(found, WorkerEvent::Attach, attach.lease, now)?;
+    let by = format!("worker {}", attach.worker);
+    outbox.events.push(worker_event(attach.worker, EventName::WorkerAttached, now, &by, ""));
+    Ok(KnownWorker { session: known.session + 1, attachment: attach.attachment, ..known })
+}
+
+fn beat(
+    found: Option<&KnownWorker>,
+    event: WorkerEvent,
+    lease: Span,
+    now: Timestamp,
+) -> Result<KnownWorker, RenewRefusal> {
+    let found = found.ok_or(RenewRefusal::UnknownWorker)?;
+    Ok(KnownWorker {
+        standing: decide(found.standing, event)?,
+        renewal: found.renewal + 1,
+        lease_until: now.after(lease),
+        ..*found
+    })
+}
+
+/// What an order or a signal makes of a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Moved<'a> {
+    /// How it stands afterwards.
+    pub standing: Standing,
+    /// Whether that is written.
+    pub changed: bool,
+    /// What becomes of the jobs it holds, if they are taken from it.
+    pub release: Option<Release<'a>>,
+}
+
+/// Decides what an order or a signal does to a worker.
+///
+/// # Errors
+/// Returns why it stays as it is.
+pub fn move_worker<'a>(
+    found: Option<&KnownWorker>,
+    step: &'a WorkerMove,
+    now: Timestamp,
+    outbox: &mut Outbox,
+) -> Result<Moved<'a>, WorkerMoveRefusal> {
+    let found = found.ok_or(WorkerMoveRefusal::UnknownWorker)?;
+    if step.session.is_some_and(|session| session != found.session) {
+        return Err(WorkerMoveRefusal::StaleSession { current: found.session });
+    }
+    let standing = decide(found.standing, step.event)?;
+    let changed = standing != found.standing;
+    if changed && let Some(name) = worker_event_name(step.event) {
+        let event = worker_event(step.worker, name, now, &step.by, &step.evidence);
+        outbox.events.push(event);
+    }
+    let release = Release {
+        scope: LapseScope::Everything,
+        // A worker that said goodbye was not killed: no job is suspected.
+        mass: step.event == WorkerEvent::Goodbye,
+        by: &step.by,
+        evidence: &step.evidence,
+        leave: Leave::Goodbye,
+    };
+    Ok(Moved { standing, changed, release: (!standing.holds_lease()).then_some(release) })
+}
+
+/// Whether [`lapse`] must know how many attempts the worker holds.
+#[must_use]
+pub fn lapse_needs_count(found: Option<&KnownWorker>, lapse: &Lapse) -> bool {
+    lapse.scope == LapseScope::Everything
+        && found.is_some_and(|found| found.standing.liveness == Liveness::Lapsed)
+}
+
+/// Decides whether a worker's lease has ended. `in_flight` is how many attempts it holds, if
+/// [`lapse_needs_count`] asks for it: the lapse of a worker that has lapsed is repeated while
+/// it still holds any.
+///
+/// # Errors
+/// Returns why the worker keeps what it holds.
+pub fn lapse<'a>(
+    found: Option<&KnownWorker>,
+    (lapse, in_flight): (&'a Lapse, u32),
+    now: Timestamp,
+    outbox: &mut Outbox,
+) -> Result<Moved<'a>, WorkerMoveRefusal> {
+    let found = found.ok_or(WorkerMoveRefusal::UnknownWorker)?;
+    if found.renewal != lapse.renewal {
+        return Err(WorkerMoveRefusal::Renewed);
+    }
+    let again = lapse.scope == LapseScope::Everything && in_flight > 0;
+    let standing = match found.standing.liveness {
+        Liveness::Gone => return Err(WorkerRefusal::Gone.into()),
+        Liveness::Lapsed if again => found.standing,
+        Liveness::Lapsed => return Err(WorkerRefusal::Lapsed.into()),
+        Liveness::Live | Liveness::Suspect => decide(found.standing, WorkerEvent::Lapse)?,
+    };
+    let due = match lapse.scope {
+        LapseScope::OverlapAllowed => found.standing.liveness == Liveness::Suspect,
+        LapseScope::Everything => now >= found.lease_until,
+    };
+    if !due {
+        return Err(WorkerMoveRefusal::Renewed);
+    }
+    let changed = standing != found.standing;
+    if changed {
+        let name = EventName::WorkerLapsed;
+        outbox.events.push(worker_event(lapse.worker, name, now, &lapse.by, &lapse.evidence));
+    }
+    let release = Release {
+        scope: lapse.scope,
+        mass: lapse.mass,
+        by: &lapse.by,
+        evidence: &lapse.evidence,
+        leave: Leave::Silence,
+    };
+    Ok(Moved { standing, changed, release: Some(release) })
+}
+
+/// Why and how far jobs are taken from a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Release<'a> {
+    /// Which of its jobs move.
+    scope: LapseScope,
+    /// Whether no job is suspected.
+    mass: bool,
+    /// Who does it.
+    by: &'a str,
+    /// On what evidence.
+    evidence: &'a Evidence,
+    /// Why what it holds as a plain worker is taken back.
+    leave: Leave,
+}
+
+impl<'a> Release<'a> {
+    /// Decides what happens to a job that the native worker holds, the `nth` of them; `alone`
+    /// says whether it holds nothing else. `None` when the worker keeps the job.
+    ///
+    /// # Errors
+    /// Returns what is wrong with the store, when the rules refuse to take a held job back.
+    pub fn in_flight(
+        &self,
+        loaded: &Loaded,
+        alone: bool,
+        nth: usize,
+        context: &Context,
+    ) -> Result<Option<Decided<'a>>, StoreError> {
+        let keeps = self.scope == LapseScope::OverlapAllowed
+            && loaded.job.rules.overlap == Overlap::Forbidden;
+        if keeps {
+            return Ok(None);
+        }
+        let event = JobEvent::Lose { alone, mass: self.mass };
+        let refused = |refusal| StoreError::Corrupt(format!("held job: {refusal}"));
+        let transition = context.decide(&loaded.job, event, nth).map_err(refused)?;
+        let lost = transition.hold == Hold::Drop(Outcome::Lost);
+        let detail = EndDetail {
+            error: lost.then(|| lost_error(self.evidence)),
+            evidence: self.evidence.clone(),
+            ..EndDetail::default()
+        };
+        Ok(Some(self.decided(transition, EventKind::Lose, detail)))
+    }
+
+    /// Decides what happens to a job of a plain worker that left, the `nth` of
+    /// the command; `None` when nothing does.
+    #[must_use]
+    pub fn plain(&self, loaded: &Loaded, nth: usize, context: &Context) -> Option<Decided<'a>> {
+        let event = self.leave.event();
+        let transition = context.decide(&loaded.job, event, nth).ok()?;
+        Some(self.decided(transition, event.kind(), self.leave.detail(self.evidence)))
+    }
+
+    fn decided(&self, transition: Transition, kind: EventKind, detail: EndDetail) -> Decided<'a> {
+        Decided {
+            transition,
+            kind,
+            by: Cow::Borrowed(self.by),
+            detail: Cow::Owned(detail),
+            ended_by: "",
+        }
+    }
+}
+
+/// Whether a worker may be deleted: it holds neither a lease nor a job.
+#[must_use]
+pub fn may_forget(found: &KnownWorker, in_flight: u32) -> bool {
+    !found.standing.holds_lease() && in_flight == 0
+}
+
+/// The columns that a worker replaces when it registers again.
+const REPLACED: [&str; 15] = [
+    "name",
+    "status",
+    "state",
+    "phase",
+    "liveness",
+    "concurrency",
+    "queues",
+    "runtimes",
+    "labels",
+    "lease_ms",
+    "lease_until_ms",
+    "last_heartbeat_ms",
+    "updated_ms",
+    "about",
+    "plain_id",
+];
+
+/// Returns what `on conflict do update` sets when a worker registers again, without the number of
+/// its renewal.
+#[must_use]
+pub fn replaced_columns() -> String {
+    REPLACED.map(|name| format!("{name} = excluded.{name}")).join(", ")
+}
+
+/// Returns the status and state that the table `worker` shows.
+#[must_use]
+pub const fn standing_words(standing: Standing) -> (&'static str, &'static str) {
+    (if standing.is_active() { "active" } else { "inactive" }, standing.state())
+}

@@ -1,0 +1,179 @@
+//! Two stores side by side: what they answered, and all that can be read.
+
+use std::fmt::Debug;
+
+use outlast_core::job::State;
+use outlast_store::command::Batch;
+use outlast_store::error::StoreError;
+use outlast_store::event::{EventPage, EventQuery};
+use outlast_store::limit::GateQuery;
+use outlast_store::query::{JobPage, JobQuery, LogQuery, Page};
+use outlast_store::record::WorkerBrief;
+use outlast_store::reply::{Applied, Pruned, Reply};
+use outlast_store::store::Store;
+
+use super::resolve::{job_id, queue_name, worker_id};
+use super::script::{Filter, JOBS};
+use crate::conformance::Harness;
+use crate::model::ModelStore;
+
+fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
+    if model == store {
+        return Ok(());
+    }
+    Err(format!("{what} differs\n  model: {model:#?}\n  store: {store:#?}"))
+}
+
+pub(super) fn replies(batch: &Batch, model: &Applied, store: &Applied) -> Result<(), String> {
+    same("time", &model.at, &store.at)?;
+    same("number of replies", &model.replies.len(), &store.replies.len())?;
+    let pairs = model.replies.iter().zip(&store.replies);
+    for (n, ((model, store), command)) in pairs.zip(&batch.commands).enumerate() {
+        let name = format!("reply {n} to {command:#?}");
+        match (model, store) {
+            // A store says of a class that it is blocked as far as it looked.
+            (Reply::Claimed(Ok(model)), Reply::Claimed(Ok(store))) => {
+                same(&name, &model.jobs, &store.jobs)?;
+            }
+            // Whether there is more depends on gates too, and a store may keep them for longer.
+            (Reply::Pruned(Ok(model)), Reply::Pruned(Ok(store))) => {
+                same(&name, &Pruned { more: store.more, ..*model }, store)?;
+            }
+            (model, store) => same(&name, model, store)?,
+        }
+    }
+    Ok(())
+}
+
+fn of_filter(filter: &Filter) -> JobQuery {
+    let [abandoned, timed_out, started] = filter.flags;
+    JobQuery {
+        states: filter.states.iter().map(|n| State::ALL[*n]).collect(),
+        queue: filter.queue.map(queue_name),
+        worker: filter.worker.map(worker_id),
+        abandoned,
+        timed_out,
+        started,
+        ..JobQuery::all(Page { limit: filter.limit, cursor: None })
+    }
+}
+
+fn all() -> JobQuery {
+    JobQuery::all(Page { limit: 100, cursor: None })
+}
+
+/// Compares every read of both stores.
+pub(super) fn reads<H: Harness>(
+    harness: &H,
+    model: &ModelStore,
+    store: &H::Store,
+    filter: &Filter,
+) -> Result<(), String> {
+    let both = Both { harness, model, store };
+    for query in [all(), of_filter(filter)] {
+        let name = format!("jobs of {query:?}");
+        // Cursors are each store's own; whether there is one is not.
+        let plain = |page: JobPage| (page.jobs, page.next.is_some(), page.total);
+        both.same(&name, |it| it.jobs(query.clone()), |it| it.jobs(query.clone()), plain)?;
+    }
+    for id in JOBS.map(job_id) {
+        both.same("job", |it| it.job(id), |it| it.job(id), |job| job)?;
+        both.same("attempts", |it| it.attempts(id), |it| it.attempts(id), |all| all)?;
+        let logs = LogQuery { job: id, after: 0, limit: 100 };
+        both.same("logs", |it| it.logs(logs), |it| it.logs(logs), |page| page)?;
+    }
+    both.same("workers", ModelStore::workers, H::Store::workers, |all| all)?;
+    let by_id = |mut all: Vec<WorkerBrief>| {
+        all.sort_by_key(|worker| worker.id);
+        all
+    };
+    both.same("fleet", ModelStore::fleet, H::Store::fleet, by_id)?;
+    both.same("live workers", ModelStore::live_workers, H::Store::live_workers, |all| all)?;
+    let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
+    for id in workers.into_iter().map(|row| row.id) {
+        both.same("held", |it| it.in_flight_of(id), |it| it.in_flight_of(id), |all| all)?;
+    }
+    both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
+    both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
+    for queue in harness.block_on(model.queues()).map_err(|error| error.to_string())? {
+        let name = || queue.name.clone();
+        both.same("tally of", |it| it.tally_of(name()), |it| it.tally_of(name()), |all| all)?;
+        both.same("queue", |it| it.queue(name()), |it| it.queue(name()), |all| all)?;
+    }
+    both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
+    for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
+        let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
+        both.same("gates", |it| it.gates(query()), |it| it.gates(query()), |all| all)?;
+    }
+    // A batch that leaves a gate counting wrongly is a bug, which the audit must not hide.
+    for miscounted in [
+        harness.block_on(model.miscounted_gates(None, 10)),
+        harness.block_on(store.miscounted_gates(None, 10)),
+    ] {
+        same("miscounted gates", &Ok(Vec::new()), &miscounted.map_err(|error| error.to_string()))?;
+    }
+    both.same("settings", ModelStore::queue_settings, H::Store::queue_settings, |all| all)?;
+    both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
+    let page = || Page { limit: 100, cursor: None };
+    both.same(
+        "dead letters",
+        |it| it.dead_letters(page()),
+        |it| it.dead_letters(page()),
+        |page| {
+            let letters = page.letters.into_iter();
+            // Each store has its own cursors.
+            let letters = letters.map(|letter| (letter.job, letter.reason, letter.at));
+            (letters.collect::<Vec<_>>(), page.total)
+        },
+    )?;
+    let query = || EventQuery {
+        after: None,
+        names: Vec::new(),
+        queues: Vec::new(),
+        job: None,
+        worker: None,
+        limit: 10_000,
+    };
+    let plain =
+        |page: EventPage| -> Vec<_> { page.events.into_iter().map(|(_, event)| event).collect() };
+    both.same("events", |it| it.events(query()), |it| it.events(query()), plain)?;
+    both.next_due()
+}
+
+struct Both<'a, H: Harness> {
+    harness: &'a H,
+    model: &'a ModelStore,
+    store: &'a H::Store,
+}
+
+impl<'a, H: Harness> Both<'a, H> {
+    fn same<T, U, M, S>(
+        &self,
+        what: &str,
+        of_model: impl FnOnce(&'a ModelStore) -> M,
+        of_store: impl FnOnce(&'a H::Store) -> S,
+        plain: impl Fn(T) -> U,
+    ) -> Result<(), String>
+    where
+        U: PartialEq + Debug,
+        M: Future<Output = Result<T, StoreError>> + 'a,
+        S: Future<Output = Result<T, StoreError>> + 'a,
+    {
+        let failed = |error: StoreError| format!("{what}: {error}");
+        let model = self.harness.block_on(of_model(self.model)).map_err(failed)?;
+        let store = self.harness.block_on(of_store(self.store)).map_err(failed)?;
+        same(what, &plain(model), &plain(store))
+    }
+
+    /// A store may wake its server too early, never too late.
+    fn next_due(&self) -> Result<(), String> {
+        let failed = |error: StoreError| format!("next due: {error}");
+        let model = self.harness.block_on(self.model.next_due()).map_err(failed)?;
+        let store = self.harness.block_on(self.store.next_due()).map_err(failed)?;
+        match (model, store) {
+            (None, _) => Ok(()),
+            (Some(model), Some(store)) if store <= model => Ok(()),
+            (Some(_), _) => same("next due", &model, &store),
+        }
+    }
+}

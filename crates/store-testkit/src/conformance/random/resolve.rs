@@ -1,0 +1,545 @@
+//! From wishes to commands, by what the model holds at the moment.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+
+use outlast_core::budget::ScheduledTimeout;
+use outlast_core::evidence::{Evidence, EvidenceCode};
+use outlast_core::gate::Rate;
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::{Overlap, Rules, State};
+use outlast_core::keys::Keys;
+use outlast_core::limit::{Limit, LimitName, Scope};
+use outlast_core::queue::{Change, QueueChange};
+use outlast_core::retry::{OnExhaustion, RetryPolicy};
+use outlast_core::selector::Placement;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::unique::{OnConflict, States, Unique};
+use outlast_store::command::{
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
+    Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
+    LeadershipRequest, LogChunk, NewJob, Origin, Payload, Progress, Prune, QueueOrder, RETENTION,
+    Registration, RemoveLimit, Renew, ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start,
+    Strand, Sweep, WorkerMove, WorkerRole,
+};
+use outlast_store::extend::{Extend, Holds, JobCount};
+use outlast_store::idempotency::EnqueueOnce;
+use outlast_store::record::WorkerRecord;
+use outlast_store::store::Store as _;
+use outlast_store_rules::apply::limit::Limits;
+use uuid::Uuid;
+
+use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
+use crate::conformance::Harness;
+use crate::model::ModelStore;
+
+const LEASE: Span = Span(1000);
+
+pub(super) fn job_id(n: u8) -> JobId {
+    JobId(Uuid::from_u128(0x1000 + u128::from(n)))
+}
+
+/// The first worker of that name; later ones count on from it.
+pub(super) fn worker_id(n: u8) -> WorkerId {
+    WorkerId(Uuid::from_u128(0x2000 + (u128::from(n) << 8)))
+}
+
+fn server_id(n: u8) -> Uuid {
+    Uuid::from_u128(0x3000 + u128::from(n))
+}
+
+pub(super) fn queue_name(n: u8) -> String {
+    format!("queue-{n}")
+}
+
+fn worker_name(n: u8) -> String {
+    format!("worker-{n}")
+}
+
+fn client(n: u8) -> String {
+    format!("client-{n}")
+}
+
+/// The commands of a step. A job appears in at most one of them, as the contract asks.
+pub(super) fn commands<H: Harness>(harness: &H, model: &ModelStore, step: &Step) -> Vec<Command> {
+    let view = View { harness, model };
+    let mut seen = BTreeSet::new();
+    step.wishes
+        .iter()
+        .map(|wish| view.command(wish))
+        .filter(|command| {
+            let jobs = jobs_of(command);
+            let meets = jobs.iter().any(|job| seen.contains(job));
+            seen.extend(jobs);
+            !meets
+        })
+        .collect()
+}
+
+fn jobs_of(command: &Command) -> Vec<JobId> {
+    match command {
+        Command::Enqueue(job) => vec![job.id],
+        Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
+        Command::EnqueueOnce(once) => once.jobs.iter().map(|job| job.id).collect(),
+        Command::Start(start) => vec![start.job],
+        Command::Finish(finish) => vec![finish.job],
+        Command::Progress(progress) => vec![progress.job],
+        Command::Log(chunk) => vec![chunk.job],
+        Command::Extend(Extend { holds: Holds::Jobs(jobs), .. }) => jobs.clone(),
+        Command::Order(order) => vec![order.job],
+        Command::ForgetDeadLetter(order) => vec![order.job],
+        Command::Claim(_)
+        | Command::EnqueueArrived(_)
+        | Command::Extend(_)
+        | Command::Renew(_)
+        | Command::Register(_)
+        | Command::Attach(_)
+        | Command::Worker(_)
+        | Command::Lapse(_)
+        | Command::Sweep(_)
+        | Command::Strand(_)
+        | Command::Queue(_)
+        | Command::SetQueue(_)
+        | Command::SetLimit(_)
+        | Command::RemoveLimit(_)
+        | Command::Recount(_)
+        | Command::ForgetWorker(_)
+        | Command::Leadership(_)
+        | Command::Prune(_)
+        | Command::Reset => Vec::new(),
+    }
+}
+
+struct View<'a, H> {
+    harness: &'a H,
+    model: &'a ModelStore,
+}
+
+impl<H: Harness> View<'_, H> {
+    fn now(&self) -> Timestamp {
+        self.harness.block_on(self.model.now()).expect("the model is open")
+    }
+
+    /// The latest worker of that name.
+    fn worker(&self, n: u8) -> Option<WorkerRecord> {
+        let workers = self.harness.block_on(self.model.workers()).expect("the model is open");
+        workers.into_iter().filter(|row| row.name == worker_name(n)).max_by_key(|row| row.id)
+    }
+
+    fn worker_id(&self, n: u8) -> WorkerId {
+        self.worker(n).map_or_else(|| worker_id(n), |row| row.id)
+    }
+
+    /// The number of the worker's next attachment.
+    fn next_attachment(&self, n: u8) -> u64 {
+        self.worker(n).map_or(1, |row| row.attachment + 1)
+    }
+
+    /// The worker's id, or another one when it can never come back.
+    fn registering(&self, n: u8) -> WorkerId {
+        match self.worker(n) {
+            Some(row) if !row.standing.holds_lease() => {
+                WorkerId(Uuid::from_u128(row.id.0.as_u128() + 1))
+            }
+            Some(row) => row.id,
+            None => worker_id(n),
+        }
+    }
+
+    /// The job, or for most of them one in a state in which the wish makes sense.
+    fn aimed(&self, job: u8, states: &[State]) -> JobId {
+        let fitting: Vec<JobId> = JOBS
+            .map(job_id)
+            .filter(|id| {
+                let found = self.harness.block_on(self.model.job(*id));
+                let record = found.expect("the model is open");
+                record.is_some_and(|record| states.contains(&record.state))
+            })
+            .collect();
+        let at = usize::from(job).checked_rem(fitting.len());
+        at.filter(|_| job > 1).map_or_else(|| job_id(job), |at| fitting[at])
+    }
+
+    fn fence(&self, job: JobId, as_who: AsWho) -> Fence {
+        let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
+        let epoch = record.as_ref().map_or(Epoch::ZERO, |record| record.epoch);
+        let holder = record.and_then(|record| record.holder);
+        let anonymous = Fence::default();
+        match as_who {
+            AsWho::Holder => {
+                let reporter = holder.and_then(|holder| match holder.worker {
+                    Some(worker) => Some(Reporter::Native(worker)),
+                    None => holder.name.map(Reporter::Plain),
+                });
+                Fence { epoch: Some(epoch), worker: reporter, attempt: None }
+            }
+            AsWho::EpochBehind => {
+                Fence { epoch: Some(Epoch(epoch.0.saturating_sub(1))), ..anonymous }
+            }
+            AsWho::EpochOnly => Fence { epoch: Some(epoch), ..anonymous },
+            AsWho::OtherWorker(n) => {
+                let worker = Some(Reporter::Native(self.worker_id(n)));
+                Fence { epoch: Some(epoch), worker, attempt: None }
+            }
+            AsWho::Client(n) => Fence { worker: Some(Reporter::Plain(client(n))), ..anonymous },
+            AsWho::Attempt(n) => Fence { attempt: Some(n), ..anonymous },
+            AsWho::NoReporter => anonymous,
+        }
+    }
+
+    fn command(&self, wish: &Wish) -> Command {
+        match wish {
+            Wish::Enqueue(specs) => self.enqueue(specs),
+            Wish::EnqueueOnce { key, request, specs } => self.enqueue_once(*key, *request, specs),
+            Wish::Claim { worker, max, sort } => self.claim(*worker, *max, *sort),
+            Wish::Fetch { client: who, max, both, tenant } => {
+                let mut queues = vec![queue_name(1), queue_name(0)];
+                queues.truncate(if *both { 2 } else { 1 });
+                let tenant = tenant.then(|| "acme".to_owned());
+                let claimant = Claimant::Plain { worker: who.map(client), visibility: Span(500) };
+                claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
+            }
+            Wish::Start { job, as_who } => {
+                let job = self.aimed(*job, &[State::Active]);
+                let fence = self.fence(job, *as_who);
+                let pack_digest = (fence.epoch.is_some()).then(|| "first".into());
+                Command::Start(Start { job, fence, pack_digest })
+            }
+            Wish::Finish { job, as_who, how, detail } => self.finish(*job, *as_who, *how, detail),
+            Wish::Progress { job, as_who } => {
+                let checkpoint = Some(vec![*job]);
+                let job = self.aimed(*job, &[State::Active]);
+                let fence = self.fence(job, *as_who);
+                Command::Progress(Box::new(Progress { job, fence, checkpoint }))
+            }
+            Wish::Extend { client: who, jobs, count } => {
+                let named: Vec<_> = jobs.iter().map(|job| job_id(*job)).collect();
+                let holds = if named.is_empty() {
+                    let (jobs, report) = (*count, vec![job_id(0), job_id(1)]);
+                    Holds::Count(JobCount { jobs, arrived: self.now(), report })
+                } else {
+                    Holds::Jobs(named)
+                };
+                Command::Extend(Extend { worker: client(*who), holds })
+            }
+            Wish::Order { job, order, tenant } => self.give_order(*job, *order, *tenant),
+            Wish::Log { job, n, stream } => Command::Log(LogChunk {
+                job: job_id(*job),
+                epoch: Epoch(1),
+                n: *n,
+                stream: *stream,
+                bytes: vec![*job, 0xff],
+            }),
+            Wish::Renew { .. }
+            | Wish::Register { .. }
+            | Wish::Attach { .. }
+            | Wish::Tell { .. }
+            | Wish::Lapse { .. }
+            | Wish::ForgetWorker { .. } => self.about_worker(wish),
+            Wish::Sweep { .. }
+            | Wish::Strand { .. }
+            | Wish::Queue { .. }
+            | Wish::Bound { .. }
+            | Wish::Ask { .. }
+            | Wish::Limit { .. }
+            | Wish::Leadership { .. }
+            | Wish::Prune { .. } => self.about_time(wish),
+        }
+    }
+
+    fn about_worker(&self, wish: &Wish) -> Command {
+        let by = "someone".to_owned();
+        let evidence = Evidence::of(EvidenceCode::Frozen, "they said so");
+        match wish {
+            Wish::Renew { worker } => Command::Renew(Renew {
+                worker: self.worker_id(*worker),
+                lease: LEASE,
+                in_flight: 0,
+            }),
+            Wish::Attach { worker, late } => {
+                let attachment = if *late { 0 } else { self.next_attachment(*worker) };
+                let worker = self.worker_id(*worker);
+                Command::Attach(Attach { worker, attachment, lease: LEASE })
+            }
+            Wish::Tell { worker, event, session } => {
+                let current = self.worker(*worker).map_or(0, |row| row.session);
+                let session = session.map(|right| if right { current } else { current + 1 });
+                let (worker, event) = (self.worker_id(*worker), *event);
+                Command::Worker(WorkerMove { worker, event, session, by, evidence })
+            }
+            Wish::Lapse { worker, watched, scope, mass } => {
+                let current = self.worker(*worker).map_or(0, |row| row.renewal);
+                let renewal = if *watched { current } else { current + 1 };
+                let (worker, scope, mass) = (self.worker_id(*worker), *scope, *mass);
+                Command::Lapse(Lapse { worker, renewal, scope, mass, by, evidence })
+            }
+            Wish::ForgetWorker { worker } => Command::ForgetWorker(self.worker_id(*worker)),
+            Wish::Register { worker, plain } => Command::Register(Box::new(Registration {
+                id: self.registering(*worker),
+                name: worker_name(*worker),
+                role: WorkerRole::Sdk,
+                concurrency: u32::from(*worker),
+                queues: vec![queue_name(0)],
+                runtimes: vec!["shell".into()],
+                labels: [("zone".to_owned(), "a".to_owned())].into(),
+                lease: LEASE,
+                about: "{\"pid\":1}".into(),
+                plain_id: plain.map(client),
+            })),
+            other => panic!("not about a worker: {other:?}"),
+        }
+    }
+
+    fn about_time(&self, wish: &Wish) -> Command {
+        let now = self.now();
+        match wish {
+            // Which rows a store looks at first when there are too many is its own affair.
+            Wish::Sweep { watched } => {
+                Command::Sweep(Sweep { limit: 100, watched: Span(*watched) })
+            }
+            Wish::Strand { class, ago, limit } => Command::Strand(Strand {
+                class: ClassId(*class),
+                since: Timestamp(now.0 - i64::try_from(*ago).unwrap_or(0)),
+                reason: "no worker is here".into(),
+                limit: *limit,
+            }),
+            Wish::Queue { queue, paused } => {
+                let (queue, by) = (queue_name(*queue), "someone".into());
+                Command::Queue(QueueOrder { queue, paused: *paused, by })
+            }
+            Wish::Bound { queue, max } => {
+                let max_depth = max.map_or(Change::Unset, Change::Set);
+                let change = QueueChange { max_depth, ..QueueChange::default() };
+                let (queue, by) = (queue_name(*queue), "operator".into());
+                Command::SetQueue(Box::new(SetQueue { queue, change, by }))
+            }
+            Wish::Ask { queue, labels } => {
+                let requires = labels.map_or(Change::Unset, |labels| {
+                    let selector = if labels { "gpu" } else { "!spot" };
+                    Change::Set(selector.parse().expect("a selector"))
+                });
+                let change = QueueChange { requires, ..QueueChange::default() };
+                let (queue, by) = (queue_name(*queue), "operator".into());
+                Command::SetQueue(Box::new(SetQueue { queue, change, by }))
+            }
+            Wish::Limit { which, most } => limit(*which, *most),
+            Wish::Leadership { server, hold } => {
+                let (name, holder) = (RETENTION.to_owned(), server_id(*server));
+                Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
+            }
+            Wish::Prune { ago, limit, stale } => {
+                let (leadership, limit) = (self.leadership(*stale), *limit);
+                let (finished_before, workers_before) =
+                    (Timestamp(now.0 - ago), Timestamp(now.0 - ago));
+                Command::Prune(Prune {
+                    leadership,
+                    finished_before,
+                    workers_before,
+                    limit,
+                    from_start: true,
+                })
+            }
+            other => panic!("not about time: {other:?}"),
+        }
+    }
+
+    /// The lease of retention as it is now, or as it was one epoch ago.
+    fn leadership(&self, stale: bool) -> LeadershipFence {
+        let found = self.model.leadership(RETENTION).expect("the model is open");
+        let (holder, epoch) = found.map_or_else(|| (server_id(0), 1), |it| (it.holder, it.epoch.0));
+        let epoch = Epoch(epoch - u64::from(stale));
+        LeadershipFence { name: RETENTION.to_owned(), holder, epoch }
+    }
+
+    fn claim(&self, worker: u8, max: u32, sort: ClaimSort) -> Command {
+        let session =
+            self.worker(worker).map_or(0, |row| row.session) + u64::from(sort == ClaimSort::Stale);
+        let classes = self.harness.block_on(self.model.backlog()).expect("the model is open");
+        let wanted = classes
+            .iter()
+            .filter(|class| sort != ClaimSort::PlainOnly || class.key.route == Route::Plain)
+            .map(|class| class.id);
+        let claimant = Claimant::Native { worker: self.worker_id(worker), session };
+        let from = ClaimFrom::Classes(wanted.collect());
+        let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
+        let is_prefetch = sort == ClaimSort::Prefetch;
+        Command::Claim(Claim {
+            claimant,
+            from,
+            max,
+            is_prefetch,
+            avoids: Vec::new(),
+            asked: self.asked(),
+        })
+    }
+
+    /// What queues ask of workers now.
+    fn asked(&self) -> AskedByQueues {
+        let settings = self.harness.block_on(self.model.queue_settings());
+        Limits::of(Vec::new(), settings.expect("the model is open")).asked()
+    }
+
+    fn finish(&self, job: u8, as_who: AsWho, how: How, detail: &Detail) -> Command {
+        let reported = match how {
+            How::Completed => ReportedOutcome::Completed,
+            How::Failed { retryable, forbidden } => {
+                let error_type = if forbidden { "auth.expired" } else { "error" };
+                ReportedOutcome::Failed { error_type: error_type.into(), retryable }
+            }
+            How::TimedOut => ReportedOutcome::TimedOut,
+            How::Interrupted => ReportedOutcome::Interrupted,
+            How::NotStarted => ReportedOutcome::NotStarted,
+            How::Requeued => ReportedOutcome::Requeued,
+            How::Lost => ReportedOutcome::Lost,
+        };
+        let now = self.now();
+        // It decides what a loss is charged to.
+        let code = if detail.error { EvidenceCode::Lease } else { EvidenceCode::Oom };
+        let detail = EndDetail {
+            result: matches!(how, How::Completed).then(|| "[1]".to_owned()),
+            error: detail.error.then(|| "{\"type\":\"error\"}".to_owned()),
+            started: detail.started.map(|ago| Timestamp(now.0 - ago)),
+            exit_code: detail.error.then_some(3),
+            checkpoint: detail.checkpoint.map(|byte| vec![byte]),
+            evidence: Evidence::of(code, "exit code"),
+            pack_digest: detail.error.then(|| "second".into()),
+        };
+        let job = self.aimed(job, &[State::Active, State::Cancelled]);
+        let (fence, by) = (self.fence(job, as_who), "reporter".into());
+        Command::Finish(Box::new(Finish { job, fence, reported, detail, by }))
+    }
+
+    fn give_order(&self, job: u8, order: Order, tenant: bool) -> Command {
+        let tenant = tenant.then(|| "acme".to_owned());
+        let job = match order {
+            Order::Cancel => job_id(job),
+            Order::Activate => self.aimed(job, &[State::Pending]),
+            Order::RunNow => self.aimed(job, &[State::Scheduled, State::Retryable]),
+            Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
+        };
+        let by = "someone".to_owned();
+        let action = match order {
+            Order::Cancel => JobAction::Cancel,
+            Order::Activate => JobAction::Activate,
+            Order::RunNow => JobAction::RunNow,
+            Order::Replay => JobAction::Replay,
+            Order::ForgetDeadLetter => {
+                return Command::ForgetDeadLetter(ForgetDeadLetter { job, tenant, by });
+            }
+        };
+        Command::Order(JobOrder { job, action, tenant, by, expected: None })
+    }
+
+    /// Mostly the same request for a key; the key is kept for less than a script lasts.
+    fn enqueue_once(&self, key: u8, request: u8, specs: &[Spec]) -> Command {
+        let now = self.now();
+        Command::EnqueueOnce(Box::new(EnqueueOnce {
+            key: [key; 32],
+            request: [request / 7; 32],
+            keep: Span(2000),
+            jobs: specs.iter().map(|spec| new_job(spec, now)).collect(),
+        }))
+    }
+
+    fn enqueue(&self, specs: &[Spec]) -> Command {
+        let now = self.now();
+        let mut jobs: Vec<NewJob> = specs.iter().map(|spec| new_job(spec, now)).collect();
+        match jobs.len() {
+            1 => Command::Enqueue(Box::new(jobs.remove(0))),
+            _ => Command::EnqueueAll(jobs),
+        }
+    }
+}
+
+fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
+    let max = NonZeroU32::new(max).unwrap_or(NonZeroU32::MIN);
+    Command::Claim(Claim {
+        claimant,
+        from,
+        max,
+        is_prefetch: false,
+        avoids: Vec::new(),
+        asked: AskedByQueues::default(),
+    })
+}
+
+/// Few classes have one.
+fn placement(class: u8) -> Placement {
+    let requires = if class & 9 == 9 { "gpu,zone!=b" } else { "" };
+    let prefers = if class & 8 == 0 { "" } else { "zone=a" };
+    Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() }
+}
+
+fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
+    let [letters, forbidden, jitter, pending] = spec.flags;
+    let retry = RetryPolicy {
+        max_attempts: spec.max_attempts,
+        initial_interval: Span(200),
+        jitter,
+        non_retryable: vec!["auth.*".into()],
+        on_exhaustion: if letters { OnExhaustion::DeadLetter } else { OnExhaustion::Discard },
+        ..RetryPolicy::standard()
+    };
+    let overlap = if forbidden { Overlap::Forbidden } else { Overlap::Allowed };
+    let labels = [("zone".to_owned(), "a".to_owned())].into();
+    let tenant = spec.keys.map(|tenant| ("tenant".to_owned(), tenant.to_string()));
+    NewJob {
+        id: job_id(spec.job),
+        class: ClassKey {
+            queue: queue_name(spec.class & 1),
+            job_type: "work".into(),
+            route: if spec.class & 2 == 0 {
+                Route::Plain
+            } else {
+                Route::Action { runtime: "shell".into(), labels, proof: spec.class & 1 != 0 }
+            },
+            tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
+            isolated: false,
+            keyed: false,
+            placement: placement(spec.class),
+        },
+        keys: Keys::new(tenant.into_iter().collect()).unwrap(),
+        priority: spec.priority,
+        payload: Payload { args: format!("[{}]", spec.job), ..Payload::default() },
+        rules: Rules { retry, overlap, expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)) },
+        first: match spec.first {
+            Some(ms) => First::At(Timestamp(now.0 + ms)),
+            None if pending && letters && forbidden => First::OnActivation,
+            None => First::Now,
+        },
+        timeout: spec.timeout.map(Span),
+        visibility: spec.visibility.map(Span),
+        scheduled_timeout: spec
+            .patience
+            .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
+        origin: if jitter { Origin::Ojs } else { Origin::Execution },
+        by: String::new(),
+        unique: spec.unique.map(unique),
+    }
+}
+
+fn unique((key, policy): (u8, u8)) -> Unique {
+    let ended = States::LIVE.with(State::Completed).with(State::Cancelled);
+    Unique {
+        fingerprint: [key; 32],
+        on_conflict: OnConflict::ALL[usize::from(policy & 3)],
+        states: if policy & 4 == 0 { States::LIVE } else { ended },
+        period: (policy & 8 != 0).then_some(Span(600)),
+    }
+}
+
+fn limit(which: u8, most: Option<u32>) -> Command {
+    let by = "operator".to_owned();
+    let name = LimitName::new(&format!("limit-{which}")).unwrap();
+    let Some(most) = most else {
+        return Command::RemoveLimit(RemoveLimit { name, configured: false, by });
+    };
+    let (scope, rate) = match which {
+        0 => (Scope::Key("tenant".into()), None),
+        1 => (Scope::Queue(queue_name(0)), None),
+        _ => (Scope::Key("tenant".into()), Rate::new(most, Span(300))),
+    };
+    let concurrency = rate.is_none().then_some(most);
+    let limit = Limit { name, scope, concurrency, rate };
+    Command::SetLimit(Box::new(SetLimit { limit, configured: false, by }))
+}

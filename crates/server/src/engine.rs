@@ -47,6 +47,7 @@ pub(crate) mod profile;
 pub(crate) mod session_facts;
 pub(crate) mod sessions;
 pub(crate) mod shared_state;
+mod slow_kinds;
 pub(crate) mod store_health;
 pub(crate) mod trouble_log;
 mod unique_jobs;

@@ -11,6 +11,7 @@
 //! - [`limits`]: when classes whose jobs wait for a limit are claimed from again
 //! - [`missed`]: reading what they may have said while they were not heard
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
+//! - [`slow_tries`]: trying commands of slow kinds apart
 //! - [`unclaimable`]: failing jobs that no live worker can run
 
 mod affinity;
@@ -25,11 +26,14 @@ mod missed;
 mod peers;
 mod redispatch;
 mod replies;
+mod slow_tries;
 mod unclaimable;
 
 pub(crate) use commit::SLOW_MAX;
+pub(crate) use deferred::{Subject, subject_of};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::BootTime;
@@ -48,6 +52,7 @@ use crate::engine::isolation::Isolation;
 use crate::engine::output::{CloseReason, SessionOrder};
 use crate::engine::sessions::{Session, Sessions};
 use crate::engine::shared_state::SharedState;
+use crate::engine::slow_kinds::SlowKinds;
 use crate::engine::store_health::Lane;
 use crate::engine::worker_order::WorkerOrder;
 use crate::metrics::Metrics;
@@ -67,6 +72,7 @@ struct EventLoop {
     planning: Planning,
     batcher: Batcher,
     deferred: deferred::Deferred,
+    slow_kinds: SlowKinds<Op>,
     peers: peers::Peers,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
@@ -117,6 +123,7 @@ pub(crate) async fn run(
         },
         batcher: Batcher::default(),
         deferred: deferred::Deferred::default(),
+        slow_kinds: SlowKinds::default(),
         peers: peers::Peers::default(),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
@@ -129,7 +136,7 @@ pub(crate) async fn run(
                 let _ = done.send(());
                 return;
             }
-            let received = match events.deferred.wait() {
+            let received = match events.wait() {
                 None => inputs.recv().await,
                 Some(wait) => match tokio::time::timeout(wait, inputs.recv()).await {
                     Ok(received) => received,
@@ -155,6 +162,12 @@ impl EventLoop {
         self.batcher.is_empty() && !self.planning.backlog.is_due()
     }
 
+    /// Returns how long to wait for input when nothing else is to be done; `None` for as long as it
+    /// takes.
+    fn wait(&self) -> Option<Duration> {
+        [self.deferred.wait(), self.slow_kinds.wait()].into_iter().flatten().min()
+    }
+
     fn is_shutting_down(&self) -> bool {
         !matches!(self.shutdown, Shutdown::NotBegun)
     }
@@ -164,9 +177,11 @@ impl EventLoop {
             self.read_backlog();
         }
         self.read_missed();
+        self.try_slow_kinds().await;
         self.plan_claims();
         self.retry_deferred().await;
-        let mut ops = self.deferred.divert(self.batcher.take());
+        let ops = self.deferred.divert(self.batcher.take());
+        let mut ops = self.slow_kinds.divert(ops, boot_time());
         if !ops.is_empty() {
             self.claim_enqueued(&mut ops);
             self.commit(ops).await;

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
 use crate::engine::batcher::{due_of, weight_of};
@@ -25,6 +26,7 @@ use crate::engine::error::Unavailable;
 use crate::engine::event_loop::SLOW_MAX;
 use crate::engine::input::{Input, KeepingSender};
 use crate::engine::shared_state::SharedState;
+use crate::engine::slow_kinds::{SlowKinds, Submitted, TRIES_MAX};
 use crate::engine::trouble_log::log_trouble;
 use crate::metrics::Metrics;
 
@@ -66,11 +68,22 @@ pub(super) async fn run(
         // A writer numbers its batches by itself, so these are not the loop's.
         writer: BatchWriter::beside(storage, Uuid::now_v7()),
         inputs,
+        slow_kinds: SlowKinds::default(),
     };
     let mut gathered = Vec::new();
-    while requests.recv_many(&mut gathered, BATCH_MAX).await > 0 {
+    loop {
+        let receiving = requests.recv_many(&mut gathered, BATCH_MAX);
+        let received = match lane.slow_kinds.wait() {
+            None => Ok(receiving.await),
+            Some(wait) => tokio::time::timeout(wait, receiving).await,
+        };
+        if received == Ok(0) {
+            return;
+        }
+        lane.try_slow_kinds().await;
         // A caller that has gone has given up.
         gathered.retain(|(_, caller)| !caller.is_closed());
+        gathered = lane.slow_kinds.divert(gathered, boot_time());
         while !gathered.is_empty() {
             let first = gathered.drain(..fitting(&gathered)).collect();
             lane.commit(first).await;
@@ -93,13 +106,76 @@ struct UniqueJobs {
     shared: Arc<SharedState>,
     metrics: Arc<Metrics>,
     inputs: mpsc::WeakSender<Input>,
+    slow_kinds: SlowKinds<Request>,
+}
+
+impl Submitted for Request {
+    fn command(&self) -> &Command {
+        &self.0
+    }
+
+    fn has_caller(&self) -> bool {
+        true
+    }
+
+    fn refuse(self, why: &str) {
+        refuse(vec![self], why);
+    }
 }
 
 impl UniqueJobs {
+    /// Tries requests of slow kinds, if it is time.
+    async fn try_slow_kinds(&mut self) {
+        self.slow_kinds.tidy(boot_time());
+        for _ in 0..TRIES_MAX {
+            let began = boot_time();
+            let Some(mut trial) = self.slow_kinds.take(began) else { return };
+            let Err((error, part)) = self.try_commit(std::mem::take(&mut trial.ops)).await else {
+                self.slow_kinds.went_through(&trial);
+                continue;
+            };
+            if !is_command_fault(&error) {
+                return self.store_is_away(&error, part).await;
+            }
+            let now = boot_time();
+            if matches!(error, StoreError::Slow(_)) {
+                self.slow_kinds.pause(now.since(began), now);
+            }
+            match <[Request; 1]>::try_from(part) {
+                Ok([alone]) => self.failed_alone(&error, alone),
+                Err(several) => {
+                    trial.ops = several;
+                    self.slow_kinds.put_back(trial);
+                }
+            }
+        }
+    }
+
+    /// Refuses requests that the store did not take, for no fault of theirs.
+    async fn store_is_away(&mut self, error: &StoreError, requests: Vec<Request>) {
+        log_trouble!(error, self.shared, error, "batch of unique jobs failed");
+        self.report(Beside { replies: Vec::new(), freed: false, unconfirmed: true }).await;
+        refuse(requests, &error.to_string());
+    }
+
+    /// Refuses a request that failed alone.
+    fn failed_alone(&mut self, error: &StoreError, alone: Request) {
+        if matches!(error, StoreError::Locked(_)) {
+            tracing::debug!(%error, "a unique key is locked");
+            return refuse(vec![alone], LOCKED);
+        }
+        tracing::error!(%error, "unique job could not be stored");
+        if matches!(error, StoreError::Slow(_)) {
+            self.slow_kinds.failed_alone(&alone, boot_time());
+        }
+        refuse(vec![alone], &error.to_string());
+    }
+
     /// Applies requests: together, or in parts if one of them fails.
     async fn commit(&mut self, requests: Vec<Request>) {
         let (mut parts, mut slow, mut any_stored) = (vec![requests], 0, false);
         while let Some(part) = parts.pop() {
+            let part = self.slow_kinds.divert(part, boot_time());
             if part.is_empty() {
                 continue;
             }
@@ -111,18 +187,12 @@ impl UniqueJobs {
             slow += usize::from(matches!(error, StoreError::Slow(_)));
             if !is_command_fault(&error) || (slow >= SLOW_MAX && !any_stored) {
                 part.extend(parts.drain(..).flatten());
-                log_trouble!(error, self.shared, error, "batch of unique jobs failed");
-                self.report(Beside { replies: Vec::new(), freed: false, unconfirmed: true }).await;
-                refuse(part, &error.to_string());
+                self.store_is_away(&error, part).await;
             } else if part.len() > 1 {
                 let rest = part.split_off(part.len() / 2);
                 parts.extend([rest, part]);
-            } else if matches!(error, StoreError::Locked(_)) {
-                tracing::debug!(%error, "a unique key is locked");
-                refuse(part, LOCKED);
             } else {
-                tracing::error!(%error, "unique job could not be stored");
-                refuse(part, &error.to_string());
+                part.into_iter().for_each(|alone| self.failed_alone(&error, alone));
             }
         }
     }

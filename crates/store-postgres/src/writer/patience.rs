@@ -10,7 +10,8 @@
 //!    └──no batch went through in time──────┘
 //! ```
 //!
-//! A command that took too long alone in brief time gets longer at its next try ([`slow_ones`]).
+//! A command that took too long alone in brief time gets longer at its next try ([`slow_ones`]). One
+//! that the whole limit was too short for gets no more than that for a while, in patient time too.
 
 mod slow_ones;
 
@@ -54,8 +55,11 @@ pub(super) struct Patience {
     period: Duration,
     /// What commands that were slow alone get.
     slow_ones: SlowOnes,
-    /// How many batches in a row did not go through in brief time.
+    /// How many batches in a row did not go through in brief time, but for commands that are known
+    /// to be slow.
     in_vain: u32,
+    /// When a batch last went through.
+    through: Option<Instant>,
 }
 
 impl Patience {
@@ -67,6 +71,7 @@ impl Patience {
             period: STATEMENTS,
             slow_ones: SlowOnes::default(),
             in_vain: 0,
+            through: None,
         }
     }
 
@@ -100,10 +105,17 @@ impl Patience {
     }
 
     fn brief_at(&self, batch: &Batch, now: Instant) -> Option<Duration> {
-        self.statements.filter(|until| now < *until)?;
+        if !self.is_brief(batch, now) {
+            return None;
+        }
         let brief = brief_for(&batch.commands)?;
         let brief = self.slow_ones.limit_for(&batch.commands, brief, now);
         (brief < self.limit).then_some(brief)
+    }
+
+    fn is_brief(&self, batch: &Batch, now: Instant) -> bool {
+        self.statements.is_some_and(|until| now < until)
+            || self.slow_ones.are_spent(&batch.commands, now)
     }
 
     /// Notes that a statement took too long; `brief` is what it was given, if that was less than
@@ -114,7 +126,8 @@ impl Patience {
 
     fn was_slow_at(&mut self, batch: &Batch, brief: Option<Duration>, now: Instant) {
         let given = brief.unwrap_or(self.limit);
-        let is_brief = self.statements.is_some_and(|until| now < until);
+        let is_brief = self.is_brief(batch, now);
+        let were_known = self.slow_ones.know_all(&batch.commands);
         let alone = match batch.commands.as_slice() {
             [alone] if is_brief => Some(alone),
             _ => None,
@@ -122,6 +135,10 @@ impl Patience {
         let grew = alone.is_some_and(|it| self.slow_ones.failed(it, given, self.limit, now));
         if brief.is_none() && !grew {
             return self.begin_brief(now);
+        }
+        // Commands that are slow say nothing of PostgreSQL, as long as others go through.
+        if were_known && self.through.is_some_and(|at| now < at + STATEMENTS) {
+            return;
         }
         self.in_vain += 1;
         if self.in_vain >= IN_VAIN_MAX {
@@ -144,6 +161,7 @@ impl Patience {
     /// Notes that a batch went through, and how long it took.
     pub(super) fn went_through(&mut self, batch: &Batch, took: Duration) {
         self.in_vain = 0;
+        self.through = Some(Instant::now());
         if let [alone] = batch.commands.as_slice() {
             self.slow_ones.went_through(alone, took);
         }
@@ -261,6 +279,31 @@ mod tests {
         assert_eq!(patience.brief_at(&both, now), Some(Duration::from_millis(502)));
         patience.went_through(&alone, Duration::from_millis(700));
         assert_eq!(patience.brief_at(&both, now), Some(Duration::from_millis(1_902)));
+    }
+
+    /// A dozen producers that retried jobs of one kind made the writer patient again: each of its
+    /// batches then took the whole limit.
+    #[test]
+    fn commands_that_are_known_to_be_slow_make_the_writer_no_more_patient() {
+        let mut patience = Patience::new(STATEMENT_LIMIT);
+        let (slow, both) = (batch(vec![sweep()]), batch(vec![sweep(), sweep()]));
+        let now = Instant::now();
+        patience.was_slow_at(&both, None, now);
+        patience.went_through(&batch(Vec::new()), Duration::ZERO);
+        let mut tries = |at: Instant| {
+            for _ in 0..IN_VAIN_MAX * 2 {
+                for batch in [&slow, &both] {
+                    let brief = patience.brief_at(batch, at);
+                    patience.was_slow_at(batch, brief, at);
+                }
+            }
+            patience.brief_at(&slow, at)
+        };
+        assert_eq!(tries(now), Some(Duration::from_millis(501)));
+        // They do not get the whole limit when others have it again.
+        let over = now + STATEMENTS;
+        assert_eq!(patience.brief_at(&batch(Vec::new()), over), None);
+        assert_eq!(patience.brief_at(&slow, over), Some(Duration::from_millis(501)));
     }
 
     #[test]

@@ -65,6 +65,28 @@ fn statement_that_takes_too_long_fails_its_batch_and_is_found_soon() {
     });
 }
 
+/// After eight of them in a row, each had the whole limit again.
+#[test]
+fn command_that_stays_slow_gets_the_whole_limit_once() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::with_limit(&database.url, LIMIT).await;
+        let client = sql(&database.url).await;
+        client.batch_execute(SLOW).await.unwrap();
+        let (tried, _) = timed(&server, vec![job(), slow_job()]).await;
+        assert!(matches!(tried, Err(StoreError::Slow(_))), "{tried:?}");
+        let (tried, _) = timed(&server, vec![job()]).await;
+        assert!(matches!(tried, Ok(1)), "{tried:?}");
+        let mut long = 0;
+        for _ in 0..16 {
+            let (tried, took) = timed(&server, vec![slow_job()]).await;
+            assert!(matches!(tried, Err(StoreError::Slow(_))), "{tried:?}");
+            long += usize::from(took >= LIMIT);
+        }
+        assert!(long <= 1, "{long} tries took the whole limit");
+    });
+}
+
 /// An operator's `pg_cancel_backend` was taken for an outage, too.
 #[test]
 fn statement_that_an_operator_cancels_fails_its_batch_alone() {

@@ -378,3 +378,52 @@ fn command_that_takes_too_long_is_refused_alone_and_costs_no_other_an_answer() {
     scene.await_worker(worker.id(), "running", within(LEASE));
     scene.judge();
 }
+
+/// Each of them took its time alone, one after another, and then the whole limit again: half of the
+/// others waited for longer than fourteen seconds.
+#[test]
+fn dozen_producers_that_retry_slow_jobs_leave_most_of_the_time_to_others() {
+    const PRODUCERS: usize = 12;
+    let (scene, beside) = scene();
+    let api = scene.api();
+    let worker = scene.worker("busy");
+    let before = beside.number("select max(session_seq) from worker").expect("sessions");
+    drop(api.ojs_enqueue("work", &json!({ "queue": "plain" })));
+    beside.run(SLOW).expect("a trigger");
+    let enqueue = |queue: &str| {
+        let began = Instant::now();
+        let body = json!({ "type": "work", "args": [], "options": { "queue": queue } });
+        let status = api.post("/ojs/v1/jobs", &body).status;
+        (status, began.elapsed())
+    };
+    // The first may take the whole limit, with everything in its batch.
+    assert_eq!(enqueue("slow").0, 503);
+    let end = Instant::now() + STATEMENT * 2;
+    let mut others = thread::scope(|threads| {
+        for _ in 0..PRODUCERS {
+            threads.spawn(|| {
+                while Instant::now() < end {
+                    let (status, took) = enqueue("slow");
+                    assert_eq!(status, 503);
+                    assert!(took < within(STATEMENT * 2), "{took:?}");
+                }
+            });
+        }
+        let mut others = Vec::new();
+        while Instant::now() < end {
+            let (status, took) = enqueue("plain");
+            assert_eq!(status, 201);
+            others.push(took);
+        }
+        others
+    });
+    others.sort_unstable();
+    assert!(others[others.len() / 2] < within(Duration::from_secs(1)), "{others:?}");
+    assert_eq!(api.get("/health/ready").status, 200);
+    let job = scene.run(Run::short());
+    scene.await_status(&job, "completed", within(LEASE));
+    let sessions = beside.number("select max(session_seq) from worker").expect("sessions");
+    assert_eq!(sessions, before, "a session was closed");
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    scene.judge();
+}

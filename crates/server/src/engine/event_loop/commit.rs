@@ -72,6 +72,7 @@ impl EventLoop {
                 continue;
             }
             let part = self.deferred.divert_part(part);
+            let part = self.divert_slow_kinds(part);
             let (ops, retried): (Vec<Op>, Vec<_>) =
                 part.into_iter().map(|it| (it.op, it.retried)).unzip();
             if ops.is_empty() {
@@ -109,7 +110,7 @@ impl EventLoop {
     }
 
     /// A command failed alone: it waits, or is refused.
-    fn failed_alone(&mut self, error: &StoreError, alone: Attempted) {
+    pub(super) fn failed_alone(&mut self, error: &StoreError, alone: Attempted) {
         let waits = match error {
             StoreError::Locked(_) => true,
             // A caller may ask again. A report would be lost.
@@ -120,6 +121,9 @@ impl EventLoop {
             tracing::debug!(%error, "command waits for what holds it up");
             self.deferred.defer(alone);
         } else {
+            if matches!(error, StoreError::Slow(_)) {
+                self.slow_kinds.failed_alone(&alone.op, boot_time());
+            }
             self.release_queues(alone.retried);
             self.fail_one(error, alone.op);
         }
@@ -146,7 +150,7 @@ impl EventLoop {
     }
 
     /// Applies a batch and passes its replies on, or hands it back.
-    async fn try_commit(&mut self, ops: Vec<Op>) -> Result<(), (StoreError, Vec<Op>)> {
+    pub(super) async fn try_commit(&mut self, ops: Vec<Op>) -> Result<(), (StoreError, Vec<Op>)> {
         let due = ops.iter().filter_map(|op| due_of(&op.command)).min();
         let (commands, reply_tos): (Vec<Command>, Vec<ReplyTo>) =
             ops.into_iter().map(|op| (op.command, op.reply_to)).unzip();
@@ -205,7 +209,7 @@ impl EventLoop {
 
     /// The store did not take the batch: every caller gets the error, and sessions are closed so
     /// that workers attach again and repeat what was not answered.
-    fn fail(&mut self, error: &StoreError, ops: Vec<Op>) {
+    pub(super) fn fail(&mut self, error: &StoreError, ops: Vec<Op>) {
         log_trouble!(error, self.shared, error, "batch failed");
         // Jobs of a batch that took effect all the same are found there.
         self.planning.backlog.wanted = true;

@@ -74,12 +74,13 @@ struct Waiting {
 
 /// What a command is about, and whose row it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     Job(JobId),
     Worker(WorkerId),
 }
 
-pub(super) fn subject_of(command: &Command) -> Option<Subject> {
+/// Returns the job or worker that a command is about.
+pub(crate) fn subject_of(command: &Command) -> Option<Subject> {
     Some(match command {
         Command::Start(start) => Subject::Job(start.job),
         Command::Finish(finish) => Subject::Job(finish.job),
@@ -217,7 +218,7 @@ impl Deferred {
             }
             let (over, rest): (VecDeque<_>, _) = queue.ops.drain(..).partition(overdue);
             queue.ops = rest;
-            over.into_iter().for_each(|waiting| refuse(waiting.op.reply_to));
+            over.into_iter().for_each(|waiting| refuse(waiting.op.reply_to, LOCKED));
             if queue.ops.is_empty() {
                 empty.push(*id);
             }
@@ -230,8 +231,9 @@ impl Deferred {
     }
 }
 
-fn refuse(reply_to: ReplyTo) {
-    let error = Unavailable::new(LOCKED);
+/// Answers a caller with why its command was not carried out.
+pub(super) fn refuse(reply_to: ReplyTo, why: &str) {
+    let error = Unavailable::new(why);
     match reply_to {
         ReplyTo::Caller(caller) | ReplyTo::Queue { caller, .. } | ReplyTo::Lapse { caller, .. } => {
             drop(caller.send(Err(error)))

@@ -4,13 +4,13 @@
 //! So each gets several times as long at its next try, up to the whole limit once. One that goes
 //! through is given twice the time that it took, also in batches with others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 use outlast_core::id::JobId;
 use outlast_store::Command;
-use outlast_store::command::{ClaimFrom, ClassId};
+use outlast_store::command::{ClaimFrom, ClassId, NewJob};
 use tokio::time::Instant;
 
 /// How many times as long a command gets at its next try.
@@ -29,8 +29,8 @@ enum Subject {
     Class(ClassId),
     /// It claims from this queue.
     Queue(String),
-    /// It stores a job.
-    New { queue: String, job_type: String },
+    /// It stores jobs of these queues and types, in order.
+    New(Vec<(String, String)>),
     /// It is about this job.
     Job(JobId),
     /// It is of this kind.
@@ -61,10 +61,10 @@ fn subjects_of(command: &Command) -> Vec<Subject> {
                 queues.iter().cloned().map(Subject::Queue).collect()
             }
         },
-        Command::Enqueue(job) => {
-            let (queue, job_type) = (job.class.queue.clone(), job.class.job_type.clone());
-            vec![Subject::New { queue, job_type }]
+        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::EnqueueOnce(_) => {
+            vec![stores(command.new_jobs().iter())]
         }
+        Command::EnqueueArrived(order) => vec![stores(order.jobs.iter().map(|it| &it.job))],
         Command::Start(start) => vec![Subject::Job(start.job)],
         Command::Finish(finish) => vec![Subject::Job(finish.job)],
         Command::Progress(progress) => vec![Subject::Job(progress.job)],
@@ -75,7 +75,31 @@ fn subjects_of(command: &Command) -> Vec<Subject> {
     }
 }
 
+fn stores<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> Subject {
+    let types: BTreeSet<(&str, &str)> =
+        jobs.map(|job| (&*job.class.queue, &*job.class.job_type)).collect();
+    let owned = |(queue, job_type): (&str, &str)| (queue.to_owned(), job_type.to_owned());
+    Subject::New(types.into_iter().map(owned).collect())
+}
+
 impl SlowOnes {
+    /// Whether something is known of each of these commands.
+    pub(super) fn know_all(&self, commands: &[Command]) -> bool {
+        self.all_are(commands, |_| true)
+    }
+
+    /// Whether the whole limit was too short for each of these commands a while ago.
+    pub(super) fn are_spent(&self, commands: &[Command], now: Instant) -> bool {
+        self.all_are(commands, |one| one.spent.is_some_and(|until| now < until))
+    }
+
+    fn all_are(&self, commands: &[Command], are: impl Fn(&SlowOne) -> bool) -> bool {
+        let is = |subject| self.known.get(&subject).is_some_and(&are);
+        !self.known.is_empty()
+            && !commands.is_empty()
+            && commands.iter().all(|command| subjects_of(command).into_iter().any(is))
+    }
+
     /// Returns how long a statement of these commands may take, of which others get `brief`.
     pub(super) fn limit_for(
         &self,

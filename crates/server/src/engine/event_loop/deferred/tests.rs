@@ -203,7 +203,11 @@ async fn store_that_is_slow_with_everything_is_given_up_after_a_few_tries() {
         })
     });
     let engine = engine(store);
-    let all = (1..=64).map(|n| engine.submit(Command::Enqueue(Box::new(noop_job(n)))));
+    let all = (1..=64).map(|n| {
+        let mut job = noop_job(n);
+        job.class.job_type = format!("type-{n}");
+        engine.submit(Command::Enqueue(Box::new(job)))
+    });
     assert!(join_all(all).await.iter().all(Result::is_err));
     let tries = tries.load(Ordering::Relaxed);
     assert!(tries <= 1 + super::super::SLOW_MAX, "{tries} tries");

@@ -56,11 +56,7 @@ use unique::Free;
 ///
 /// Methods that only write need not do so at once. A backend may collect rows and write them
 /// before it reads next, or before it commits.
-#[expect(
-    async_fn_in_trait,
-    reason = "an embedded database has no futures that other threads could run"
-)]
-pub trait Backend {
+pub trait Transaction {
     /// What ends the batch.
     type Error: From<StoreError>;
 
@@ -76,9 +72,19 @@ pub trait Backend {
     fn outbox(&mut self) -> &mut Outbox {
         &mut self.batch().outbox
     }
+}
 
+/// Jobs in the tables of a batch.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait JobTables: Transaction {
     /// Loads and locks a job.
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Self::Error>;
+
+    /// Loads and locks a job, unless another transaction has locked it.
+    async fn find_free(&mut self, id: JobId) -> Result<Free, Self::Error>;
 
     /// Drops whatever is cached of a job that is about to move.
     fn forget(&mut self, loaded: &Loaded) {
@@ -90,14 +96,6 @@ pub trait Backend {
 
     /// Writes what a move of a job changes.
     fn write_step(&mut self, loaded: &Loaded, rows: &Step<'_>) -> Result<(), Self::Error>;
-
-    /// Whether the depth of any queue may be bounded.
-    fn has_bounds(&self) -> bool;
-
-    /// Returns how full a queue is, with what the batch has done to it, if its depth is bounded.
-    /// Until the batch ends, no other batch stores jobs in it that could be refused. From then on
-    /// [`Backend::is_stored`] knows the ids of all new jobs of the batch.
-    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Self::Error>;
 
     /// Stores a job; `None` if its id is taken.
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Self::Error>;
@@ -113,52 +111,11 @@ pub trait Backend {
         Ok(refusal)
     }
 
-    /// Loads unique keys that the next commands are about, all at once.
-    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Self::Error> {
-        let _ = keys;
-        Ok(())
-    }
-
-    /// Returns the job that took a unique key last, if it is stored.
-    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Self::Error>;
-
-    /// Loads and locks a job, unless another transaction has locked it.
-    async fn find_free(&mut self, id: JobId) -> Result<Free, Self::Error>;
-
-    /// Gives a unique key to a job that is stored now. Fails if `before` is not the job that has
-    /// it.
-    fn take_key(
-        &mut self,
-        key: &Fingerprint,
-        stored: &Enqueued,
-        before: Option<JobId>,
-    ) -> Result<(), Self::Error>;
-
     /// Stores the jobs of arrivals.
     async fn enqueue_arrived(
         &mut self,
         order: &EnqueueArrived,
     ) -> Result<EnqueuedArrived, Self::Error>;
-
-    /// Looks up an idempotency key.
-    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Self::Error>;
-
-    /// Returns the jobs that were stored under a key, in order.
-    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Self::Error>;
-
-    /// Stores a key with its jobs; `expired` if an expired one is in the way.
-    fn write_key(
-        &mut self,
-        once: &EnqueueOnce,
-        stored: &[Enqueued],
-        expired: bool,
-    ) -> Result<(), Self::Error>;
-
-    /// Executes the claims at the start of `commands`, at least one; returns their replies.
-    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
-
-    /// Executes the extensions at the start of `commands`, at least one; returns their replies.
-    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
 
     /// Confirms a refusal of a report. Fails if it rests on what was only remembered.
     fn confirm_refusal(
@@ -176,6 +133,66 @@ pub trait Backend {
     /// Stores output of an attempt, unless it is stored already or exceeds the limit.
     fn write_log(&mut self, chunk: &LogChunk) -> Result<(), Self::Error>;
 
+    /// Deletes a dead letter; returns why it was one.
+    async fn take_dead_letter(&mut self, seq: i64)
+    -> Result<Option<DeadLetterReason>, Self::Error>;
+
+    /// Loads and locks jobs for which something has come due.
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Self::Error>;
+
+    /// Loads and locks jobs that have waited for their whole limit without an eligible worker,
+    /// longest overdue first.
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Self::Error>;
+
+    /// Returns when the next job of the class will have waited for its whole limit.
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Self::Error>;
+}
+
+/// Unique keys and idempotency keys.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait KeyTables: Transaction {
+    /// Loads unique keys that the next commands are about, all at once.
+    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Self::Error> {
+        let _ = keys;
+        Ok(())
+    }
+
+    /// Returns the job that took a unique key last, if it is stored.
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Self::Error>;
+
+    /// Gives a unique key to a job that is stored now. Fails if `before` is not the job that has
+    /// it.
+    fn take_key(
+        &mut self,
+        key: &Fingerprint,
+        stored: &Enqueued,
+        before: Option<JobId>,
+    ) -> Result<(), Self::Error>;
+
+    /// Looks up an idempotency key.
+    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Self::Error>;
+
+    /// Returns the jobs that were stored under a key, in order.
+    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Self::Error>;
+
+    /// Stores a key with its jobs; `expired` if an expired one is in the way.
+    fn write_key(
+        &mut self,
+        once: &EnqueueOnce,
+        stored: &[Enqueued],
+        expired: bool,
+    ) -> Result<(), Self::Error>;
+}
+
+/// Workers and what they hold.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait WorkerTables: Transaction {
     /// Loads and locks a worker.
     fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, Self::Error>;
 
@@ -208,24 +225,43 @@ pub trait Backend {
         worker: WorkerId,
         change: WorkerChange<'_>,
     ) -> Result<(), Self::Error>;
+}
 
-    /// Loads and locks jobs for which something has come due.
-    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Self::Error>;
+/// Queues, their settings and how full they are.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait QueueTables: Transaction {
+    /// Whether the depth of any queue may be bounded.
+    fn has_bounds(&self) -> bool;
 
-    /// Loads and locks jobs that have waited for their whole limit without an eligible worker,
-    /// longest overdue first.
-    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Self::Error>;
-
-    /// Returns when the next job of the class will have waited for its whole limit.
-    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Self::Error>;
-
-    /// Deletes a dead letter; returns why it was one.
-    async fn take_dead_letter(&mut self, seq: i64)
-    -> Result<Option<DeadLetterReason>, Self::Error>;
+    /// Returns how full a queue is, with what the batch has done to it, if its depth is bounded.
+    /// Until the batch ends, no other batch stores jobs in it that could be refused. From then on
+    /// [`Backend::is_stored`] knows the ids of all new jobs of the batch.
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Self::Error>;
 
     /// Pauses or resumes a queue.
     fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Self::Error>;
 
+    /// Loads the settings of a queue, if any were ever made. Until the batch ends, no claim is made
+    /// by limits or settings, and no others are set.
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Self::Error>;
+
+    /// Stores the settings of a queue, in place of those that were `found`.
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        found: Option<&QueueRecord>,
+    ) -> Result<(), Self::Error>;
+}
+
+/// Limits, and the gates that count for them.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait LimitTables: Transaction {
     /// Loads a limit, and counts all of them. Until the batch ends, no claim is made by limits, and
     /// no other limit is set.
     async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, Self::Error>;
@@ -239,18 +275,14 @@ pub trait Backend {
     /// Locks gates and counts again who holds them, with what the batch has done so far; returns
     /// those that count wrongly. A gate that another transaction has locked is left out.
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Self::Error>;
+}
 
-    /// Loads the settings of a queue, if any were ever made. Until the batch ends, no claim is made
-    /// by limits or settings, and no others are set.
-    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Self::Error>;
-
-    /// Stores the settings of a queue, in place of those that were `found`.
-    fn write_queue(
-        &mut self,
-        record: &QueueRecord,
-        found: Option<&QueueRecord>,
-    ) -> Result<(), Self::Error>;
-
+/// Which server leads a task.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait LeaderTables: Transaction {
     /// Loads the leader of a task; `lock` keeps it in place until the batch ends.
     async fn find_leadership(
         &mut self,
@@ -265,6 +297,21 @@ pub trait Backend {
         found: Option<Leadership>,
         leadership: Leadership,
     ) -> Result<(), Self::Error>;
+}
+
+/// All that the commands of a batch need of a database.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait Backend:
+    JobTables + KeyTables + WorkerTables + QueueTables + LimitTables + LeaderTables
+{
+    /// Executes the claims at the start of `commands`, at least one; returns their replies.
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
+
+    /// Executes the extensions at the start of `commands`, at least one; returns their replies.
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
 
     /// Deletes what need not be kept any longer. The server that asked for it leads the task.
     async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Self::Error>;

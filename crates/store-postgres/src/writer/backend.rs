@@ -21,7 +21,10 @@ use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::step::Step;
 use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
-use outlast_store_rules::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
+use outlast_store_rules::backend::{
+    Backend, Found, FoundLimit, JobTables, Key, KeyTables, LeaderTables, LimitTables, QueueTables,
+    Transaction, WorkerChange, WorkerTables,
+};
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};
@@ -31,15 +34,21 @@ use crate::writer::leadership::{FOUND, FOUND_AND_LOCKED};
 use crate::writer::workers::PlainOnes;
 use crate::writer::write_set::CheckpointRow;
 
-impl Backend for Tx<'_> {
+impl Transaction for Tx<'_> {
     type Error = Failure;
 
     fn batch(&mut self) -> &mut BatchState {
         &mut self.batch
     }
+}
 
+impl JobTables for Tx<'_> {
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, Failure> {
         self.take_loaded(id).await
+    }
+
+    async fn find_free(&mut self, id: JobId) -> Result<Free, Failure> {
+        self.take_free(id).await
     }
 
     fn forget(&mut self, loaded: &Loaded) {
@@ -57,14 +66,6 @@ impl Backend for Tx<'_> {
         self.remember_started(loaded, &rows.removal);
         self.note_step(rows);
         Ok(())
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.may_have_bounds()
-    }
-
-    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Failure> {
-        self.depth_of(queue).await
     }
 
     async fn insert(&mut self, job: &NewJob) -> Result<Option<Enqueued>, Failure> {
@@ -86,59 +87,11 @@ impl Backend for Tx<'_> {
         Err(Failure::Again(Conflict::Key, refusal.to_string()))
     }
 
-    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Failure> {
-        self.load_key_holders(keys).await
-    }
-
-    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Failure> {
-        Ok(self.seen.keys.get(key).copied())
-    }
-
-    async fn find_free(&mut self, id: JobId) -> Result<Free, Failure> {
-        self.take_free(id).await
-    }
-
-    fn take_key(
-        &mut self,
-        key: &Fingerprint,
-        stored: &Enqueued,
-        before: Option<JobId>,
-    ) -> Result<(), Failure> {
-        self.note_key_taken(*key, stored, before);
-        Ok(())
-    }
-
     async fn enqueue_arrived(
         &mut self,
         order: &EnqueueArrived,
     ) -> Result<EnqueuedArrived, Failure> {
         self.take_arrivals(order).await
-    }
-
-    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Failure> {
-        self.load_key(key).await
-    }
-
-    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Failure> {
-        self.load_jobs_of_key(key).await
-    }
-
-    fn write_key(
-        &mut self,
-        once: &EnqueueOnce,
-        stored: &[Enqueued],
-        expired: bool,
-    ) -> Result<(), Failure> {
-        self.note_key(once, stored, expired);
-        Ok(())
-    }
-
-    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
-        self.claim_all(commands).await
-    }
-
-    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
-        self.extend_all(commands).await
     }
 
     fn confirm_refusal(
@@ -166,6 +119,65 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
+    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, Failure> {
+        let sql = "delete from dead_letter_row where seq = $1 returning reason";
+        let gone = self.query(sql, values![seq]).await?;
+        let reason = gone.first().map(|row| row::parsed(row, 0, DeadLetterReason::parse));
+        Ok(reason.transpose()?)
+    }
+
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
+        self.load_due(due, sweep).await
+    }
+
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
+        self.load_stranded(strand).await
+    }
+
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Failure> {
+        self.next_strand(strand).await
+    }
+}
+
+impl KeyTables for Tx<'_> {
+    async fn look_at_keys(&mut self, keys: Vec<Fingerprint>) -> Result<(), Failure> {
+        self.load_key_holders(keys).await
+    }
+
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, Failure> {
+        Ok(self.seen.keys.get(key).copied())
+    }
+
+    fn take_key(
+        &mut self,
+        key: &Fingerprint,
+        stored: &Enqueued,
+        before: Option<JobId>,
+    ) -> Result<(), Failure> {
+        self.note_key_taken(*key, stored, before);
+        Ok(())
+    }
+
+    async fn key(&mut self, key: &Fingerprint) -> Result<Key, Failure> {
+        self.load_key(key).await
+    }
+
+    async fn jobs_of_key(&mut self, key: &Fingerprint) -> Result<Vec<JobId>, Failure> {
+        self.load_jobs_of_key(key).await
+    }
+
+    fn write_key(
+        &mut self,
+        once: &EnqueueOnce,
+        stored: &[Enqueued],
+        expired: bool,
+    ) -> Result<(), Failure> {
+        self.note_key(once, stored, expired);
+        Ok(())
+    }
+}
+
+impl WorkerTables for Tx<'_> {
     fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, Failure> {
         Ok(self.known_worker(worker))
     }
@@ -198,24 +210,15 @@ impl Backend for Tx<'_> {
     fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), Failure> {
         Ok(self.note_worker(id, change)?)
     }
+}
 
-    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {
-        self.load_due(due, sweep).await
+impl QueueTables for Tx<'_> {
+    fn has_bounds(&self) -> bool {
+        self.may_have_bounds()
     }
 
-    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, Failure> {
-        self.load_stranded(strand).await
-    }
-
-    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, Failure> {
-        self.next_strand(strand).await
-    }
-
-    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, Failure> {
-        let sql = "delete from dead_letter_row where seq = $1 returning reason";
-        let gone = self.query(sql, values![seq]).await?;
-        let reason = gone.first().map(|row| row::parsed(row, 0, DeadLetterReason::parse));
-        Ok(reason.transpose()?)
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Failure> {
+        self.depth_of(queue).await
     }
 
     fn write_pause(&mut self, order: &QueueOrder) -> Result<(), Failure> {
@@ -227,6 +230,22 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Failure> {
+        self.lock_settings(queue).await
+    }
+
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        found: Option<&QueueRecord>,
+    ) -> Result<(), Failure> {
+        self.put_settings(record);
+        self.bound_changed(record, found);
+        Ok(())
+    }
+}
+
+impl LimitTables for Tx<'_> {
     async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, Failure> {
         self.lock_limit(name).await
     }
@@ -244,21 +263,9 @@ impl Backend for Tx<'_> {
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Failure> {
         self.lock_and_recount(gates).await
     }
+}
 
-    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, Failure> {
-        self.lock_settings(queue).await
-    }
-
-    fn write_queue(
-        &mut self,
-        record: &QueueRecord,
-        found: Option<&QueueRecord>,
-    ) -> Result<(), Failure> {
-        self.put_settings(record);
-        self.bound_changed(record, found);
-        Ok(())
-    }
-
+impl LeaderTables for Tx<'_> {
     async fn find_leadership(
         &mut self,
         name: &str,
@@ -276,6 +283,16 @@ impl Backend for Tx<'_> {
         leadership: Leadership,
     ) -> Result<(), Failure> {
         self.compare_and_set_leadership(&statement.name, found, leadership).await
+    }
+}
+
+impl Backend for Tx<'_> {
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        self.claim_all(commands).await
+    }
+
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Failure> {
+        self.extend_all(commands).await
     }
 
     async fn prune(&mut self, prune: &Prune) -> Result<Pruned, Failure> {

@@ -25,7 +25,10 @@ use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::step::Step;
 use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
-use outlast_store_rules::backend::{Backend, Found, FoundLimit, Key, WorkerChange};
+use outlast_store_rules::backend::{
+    Backend, Found, FoundLimit, JobTables, Key, KeyTables, LeaderTables, LimitTables, QueueTables,
+    Transaction, WorkerChange, WorkerTables,
+};
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
 
@@ -34,15 +37,22 @@ use crate::row::{self, failed, int};
 use crate::writer::Tx;
 use crate::writer::classes::Classes;
 
-impl Backend for Tx<'_> {
+impl Transaction for Tx<'_> {
     type Error = StoreError;
 
     fn batch(&mut self) -> &mut BatchState {
         &mut self.batch
     }
+}
 
+impl JobTables for Tx<'_> {
     async fn find(&mut self, id: JobId) -> Result<Option<Loaded>, StoreError> {
         self.load_by_id(id)
+    }
+
+    /// Nothing else writes at the same time.
+    async fn find_free(&mut self, id: JobId) -> Result<Free, StoreError> {
+        Ok(self.load_by_id(id)?.map_or(Free::Gone, |loaded| Free::Loaded(Box::new(loaded))))
     }
 
     async fn twin(&mut self, class: ClassId, isolated: bool) -> Result<ClassId, StoreError> {
@@ -51,14 +61,6 @@ impl Backend for Tx<'_> {
 
     fn write_step(&mut self, _loaded: &Loaded, rows: &Step<'_>) -> Result<(), StoreError> {
         self.write(rows)
-    }
-
-    fn has_bounds(&self) -> bool {
-        self.cache.limits.bound_depths()
-    }
-
-    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
-        self.depth_of(queue)
     }
 
     /// The insert itself finds a known id; but no class may be created for it.
@@ -73,13 +75,45 @@ impl Backend for Tx<'_> {
         Ok(self.seq_of(id)?.is_some())
     }
 
-    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, StoreError> {
-        self.load_key_holder(key)
+    /// An embedded store has no arrivals.
+    async fn enqueue_arrived(
+        &mut self,
+        order: &EnqueueArrived,
+    ) -> Result<EnqueuedArrived, StoreError> {
+        Ok(EnqueuedArrived::all_gone(order))
     }
 
-    /// Nothing else writes at the same time.
-    async fn find_free(&mut self, id: JobId) -> Result<Free, StoreError> {
-        Ok(self.load_by_id(id)?.map_or(Free::Gone, |loaded| Free::Loaded(Box::new(loaded))))
+    fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), StoreError> {
+        self.put_checkpoint(loaded.seq, bytes)
+    }
+
+    fn write_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
+        self.insert_log(chunk)
+    }
+
+    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, StoreError> {
+        let sql = "delete from dead_letter_row where seq = ? returning reason";
+        let mut delete = self.db.prepare_cached(sql).map_err(failed)?;
+        let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
+        delete.query_row([seq], reason).optional().map_err(failed)
+    }
+
+    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
+        self.load_due(due, sweep)
+    }
+
+    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, StoreError> {
+        self.load_stranded(strand)
+    }
+
+    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
+        self.next_strand(strand)
+    }
+}
+
+impl KeyTables for Tx<'_> {
+    async fn key_holder(&mut self, key: &Fingerprint) -> Result<Option<KeyHolder>, StoreError> {
+        self.load_key_holder(key)
     }
 
     fn take_key(
@@ -89,14 +123,6 @@ impl Backend for Tx<'_> {
         _before: Option<JobId>,
     ) -> Result<(), StoreError> {
         self.put_key(key, stored.id)
-    }
-
-    /// An embedded store has no arrivals.
-    async fn enqueue_arrived(
-        &mut self,
-        order: &EnqueueArrived,
-    ) -> Result<EnqueuedArrived, StoreError> {
-        Ok(EnqueuedArrived::all_gone(order))
     }
 
     async fn key(&mut self, key: &Fingerprint) -> Result<Key, StoreError> {
@@ -115,25 +141,9 @@ impl Backend for Tx<'_> {
     ) -> Result<(), StoreError> {
         self.insert_key(once, stored, expired)
     }
+}
 
-    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
-        let Some(Command::Claim(claim)) = commands.first() else { return Ok(Vec::new()) };
-        Ok(vec![Reply::Claimed(self.claim(claim)?)])
-    }
-
-    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
-        let Some(Command::Extend(extend)) = commands.first() else { return Ok(Vec::new()) };
-        Ok(vec![Reply::Extended(self.extend(extend)?)])
-    }
-
-    fn write_checkpoint(&mut self, loaded: &Loaded, bytes: &[u8]) -> Result<(), StoreError> {
-        self.put_checkpoint(loaded.seq, bytes)
-    }
-
-    fn write_log(&mut self, chunk: &LogChunk) -> Result<(), StoreError> {
-        self.insert_log(chunk)
-    }
-
+impl WorkerTables for Tx<'_> {
     fn worker(&mut self, worker: WorkerId) -> Result<Option<KnownWorker>, StoreError> {
         self.known_worker(worker)
     }
@@ -159,24 +169,15 @@ impl Backend for Tx<'_> {
     fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), StoreError> {
         self.update_worker(id, change)
     }
+}
 
-    async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {
-        self.load_due(due, sweep)
+impl QueueTables for Tx<'_> {
+    fn has_bounds(&self) -> bool {
+        self.cache.limits.bound_depths()
     }
 
-    async fn stranded(&mut self, strand: &Strand) -> Result<Vec<Loaded>, StoreError> {
-        self.load_stranded(strand)
-    }
-
-    async fn next_stranded(&mut self, strand: &Strand) -> Result<Option<Timestamp>, StoreError> {
-        self.next_strand(strand)
-    }
-
-    async fn take_dead_letter(&mut self, seq: i64) -> Result<Option<DeadLetterReason>, StoreError> {
-        let sql = "delete from dead_letter_row where seq = ? returning reason";
-        let mut delete = self.db.prepare_cached(sql).map_err(failed)?;
-        let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
-        delete.query_row([seq], reason).optional().map_err(failed)
+    async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {
+        self.depth_of(queue)
     }
 
     fn write_pause(&mut self, order: &QueueOrder) -> Result<(), StoreError> {
@@ -189,6 +190,20 @@ impl Backend for Tx<'_> {
         Ok(())
     }
 
+    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, StoreError> {
+        Ok(read::queue::settings(self.db, Some(queue))?.pop())
+    }
+
+    fn write_queue(
+        &mut self,
+        record: &QueueRecord,
+        _found: Option<&QueueRecord>,
+    ) -> Result<(), StoreError> {
+        self.put_settings(record)
+    }
+}
+
+impl LimitTables for Tx<'_> {
     async fn find_limit(&mut self, name: &LimitName) -> Result<FoundLimit, StoreError> {
         self.load_limit(name)
     }
@@ -205,19 +220,9 @@ impl Backend for Tx<'_> {
         self.keep_gates()?;
         self.miscounts(gates)
     }
+}
 
-    async fn find_queue(&mut self, queue: &str) -> Result<Option<QueueRecord>, StoreError> {
-        Ok(read::queue::settings(self.db, Some(queue))?.pop())
-    }
-
-    fn write_queue(
-        &mut self,
-        record: &QueueRecord,
-        _found: Option<&QueueRecord>,
-    ) -> Result<(), StoreError> {
-        self.put_settings(record)
-    }
-
+impl LeaderTables for Tx<'_> {
     async fn find_leadership(
         &mut self,
         name: &str,
@@ -249,6 +254,18 @@ impl Backend for Tx<'_> {
             ),
         )?;
         Ok(())
+    }
+}
+
+impl Backend for Tx<'_> {
+    async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
+        let Some(Command::Claim(claim)) = commands.first() else { return Ok(Vec::new()) };
+        Ok(vec![Reply::Claimed(self.claim(claim)?)])
+    }
+
+    async fn extends(&mut self, commands: &[Command]) -> Result<Vec<Reply>, StoreError> {
+        let Some(Command::Extend(extend)) = commands.first() else { return Ok(Vec::new()) };
+        Ok(vec![Reply::Extended(self.extend(extend)?)])
     }
 
     async fn prune(&mut self, prune: &Prune) -> Result<Pruned, StoreError> {

@@ -56,6 +56,11 @@ impl ConnectionId {
         let row = client.query_one(IDENTITY, &[]).await?;
         Ok(Self { opened, backend: (row.try_get(0)?, row.try_get(1)?) })
     }
+
+    /// Returns the number of the process that serves it.
+    pub(crate) const fn pid(self) -> i32 {
+        self.backend.0
+    }
 }
 
 /// PostgreSQL's side of a connection.

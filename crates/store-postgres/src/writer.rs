@@ -23,7 +23,7 @@
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`outcome`]: what became of a batch whose commit was not confirmed
-//! - [`patience`]: how long locks and statements are waited for
+//! - [`patience`]: how long locks and statements are waited for; [`blocker`]: whose locks these are
 //! - [`commit`]: the end of a batch; [`tally`]: the live counts that it changes
 //! - [`slots`]: how rows that every batch changes stay cheap
 //! - [`classes`]: what is known of classes without asking
@@ -37,6 +37,7 @@
 mod arrival;
 mod attempt_cache;
 mod backend;
+mod blocker;
 mod claim;
 mod classes;
 mod commit;
@@ -91,8 +92,9 @@ use crate::connection::{Connection, Statement, Value};
 use crate::failure::{Conflict, Failure};
 use crate::floors::hold::AllHolds;
 use crate::floors::look::AllFloors;
-use crate::silence::Silence;
+use crate::silence::{ConnectionId, Silence};
 use attempt_cache::AttemptCache;
+use blocker::Blocker;
 use classes::Classes;
 use commit::Done;
 use depth::{Bounds, KnownBounds};
@@ -136,6 +138,7 @@ pub(crate) struct Writer {
     silence: Arc<Silence>,
     /// How long it waits for locks and statements.
     patience: Patience,
+    blocker: Blocker,
     /// How many tries of batches failed.
     tried_again: u64,
     /// Servers that are known to have their row and a lane.
@@ -177,6 +180,7 @@ impl Writer {
             unresolved: None,
             silence,
             patience,
+            blocker: Blocker::default(),
             tried_again: 0,
             marked: HashSet::new(),
         }
@@ -244,19 +248,18 @@ impl Writer {
             match miss {
                 Miss::Failed(Failure::Again(conflict, words)) => {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
+                    last = self.collided(batch.id, conflict, words, connection.line());
                     self.roll_back(connection).await;
-                    self.collided(batch.id, conflict, &words);
                     if conflict == Conflict::Slot && try_number + 1 >= TRIES_BEHIND {
-                        return Err(StoreError::Unavailable(words));
+                        return Err(StoreError::Unavailable(last));
                     }
-                    last = words;
                 }
                 Miss::Failed(Failure::Locked(words)) => {
+                    last = self.blocker.met(&self.address, connection.line(), &words);
                     self.roll_back(connection).await;
                     if self.patience.was_locked() {
-                        return Err(StoreError::Locked(words));
+                        return Err(StoreError::Locked(last));
                     }
-                    last = words;
                 }
                 Miss::Failed(Failure::Slow(words)) => {
                     self.roll_back(connection).await;
@@ -290,12 +293,21 @@ impl Writer {
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
     }
 
-    /// Notes with what a batch collided.
-    fn collided(&mut self, id: BatchId, conflict: Conflict, words: &str) {
-        if conflict == Conflict::Lane {
-            self.marked.remove(&id.server);
-        }
+    /// Notes with what a batch collided; returns the words, with the session that it waits for.
+    fn collided(
+        &mut self,
+        id: BatchId,
+        conflict: Conflict,
+        words: String,
+        line: ConnectionId,
+    ) -> String {
         tracing::debug!(error = words, "batch collided, trying again");
+        match conflict {
+            Conflict::Slot => return self.blocker.met(&self.address, line, &words),
+            Conflict::Lane => drop(self.marked.remove(&id.server)),
+            _ => {}
+        }
+        words
     }
 
     /// Takes the connection if it may be used again.

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use outlast_cluster::Database;
 use outlast_core::budget::ScheduledTimeout;
@@ -17,6 +18,7 @@ use outlast_store::reply::{Claimed, Extended};
 use outlast_store::store::ManualClock;
 use outlast_store::{Clock as _, Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::Options;
+use tokio::time::Instant;
 
 use crate::hand::{Server, check_places, enqueue, finish, job, number, order, run, sql};
 
@@ -390,5 +392,32 @@ fn fetch_from_a_queue_takes_what_is_behind_locked_jobs() {
         assert_eq!(fetch(345).await, [&ids[..340], &ids[350..355]].concat());
         assert_eq!(fetch(45).await, ids[355..]);
         check_places(&holder).await;
+    });
+}
+
+#[test]
+fn error_of_a_batch_that_waits_names_the_session_that_holds_the_lock() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        server.add(1).await;
+        let holder = sql(&database.url).await;
+        holder.batch_execute("set application_name = 'report'; begin").await.unwrap();
+        let pid = number(&holder, "select pg_backend_pid()::bigint").await;
+        holder.batch_execute("select 1 from batch_slot for update").await.unwrap();
+        let wanted = format!(
+            "the lock of batch_slot is held by a session (process {pid}, report, idle in transaction)"
+        );
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let failed = server.try_apply(vec![enqueue(job())]).await;
+            let Err(StoreError::Unavailable(words)) = failed else { panic!("{failed:?}") };
+            if words.ends_with(&wanted) {
+                break;
+            }
+            assert!(Instant::now() < end, "{words}");
+        }
+        holder.batch_execute("rollback").await.unwrap();
+        server.try_apply(vec![enqueue(job())]).await.unwrap();
     });
 }

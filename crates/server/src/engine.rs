@@ -11,7 +11,8 @@
 //!
 //! - [`event_loop`]: one turn of the loop, and what happens with its replies
 //! - [`input`], [`output`]: what goes into the loop, and what it has for sessions
-//! - [`batcher`]: how inputs become one batch: lanes, and one operation per job
+//! - [`batcher`]: how inputs become one batch: lanes, and one operation per job;
+//!   [`command_facts`]: what it knows of commands
 //! - [`batch_writer`]: applying a batch
 //! - [`heartbeats`], [`unique_jobs`]: renewals and unique jobs, which have batches of their own
 //! - [`sessions`], [`session_facts`]: the workers attached here, and what they hold
@@ -32,6 +33,7 @@ pub(crate) mod batch_writer;
 mod batcher;
 mod claimable;
 mod classes;
+mod command_facts;
 mod configured_limits;
 mod dispatch;
 mod error;

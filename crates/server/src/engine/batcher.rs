@@ -1,31 +1,26 @@
 //! How inputs become one batch.
 //!
 //! Lanes in order: renew, output, finish, claim, enqueue, long enqueue, so that a flood of
-//! enqueues delays no heartbeat, and one of long jobs no short ones. At most one operation per job: a second one waits for the next batch. Output
-//! is stored before the end of its job: readers that follow a job stop when it has ended.
+//! enqueues delays no heartbeat, and one of long jobs no short ones. At most one operation per job:
+//! a second one waits for the next batch. Output is stored before the end of its job: readers that
+//! follow a job stop when it has ended.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::limits::{CLAIM_BYTES_MAX, SHORT_BODY_BYTES_MAX};
-use outlast_core::time::Timestamp;
-use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
-use outlast_store::command::{Claim, ClassId, EndDetail, First, NewJob, WorkerMove};
+use outlast_store::command::ClassId;
 use outlast_store::reply::Claimed;
 
+use crate::engine::command_facts::{
+    BYTES_OF_ONE, is_goodbye, is_long, job_of, printed_by, weight_of, weight_of_claim,
+};
 use crate::engine::dispatch::Planned;
 use crate::engine::input::{KeepingSender, ReplySender};
 
 /// Most weight in one batch; an enqueued job weighs 1, and so do 4 KiB of it. Keeps a batch to a few
 /// milliseconds, and to 8 MiB.
 const WEIGHT_MAX: usize = 2_000;
-
-/// How many bytes cost as much as a job.
-const BYTES_OF_ONE: usize = 4096;
-
-/// Weight of one lapse: thousands of workers take a few short commits.
-const LAPSE_WEIGHT: usize = 2;
 
 /// A command, and where its reply goes.
 #[derive(Debug)]
@@ -211,81 +206,6 @@ fn limit(lane: usize, weight: usize) -> usize {
     }
 }
 
-fn printed_by(command: &Command) -> Option<JobId> {
-    match command {
-        Command::Log(chunk) => Some(chunk.job),
-        _ => None,
-    }
-}
-
-fn is_goodbye(step: &WorkerMove) -> bool {
-    matches!(step.event, WorkerEvent::Goodbye | WorkerEvent::Died)
-}
-
-/// Returns what a claim weighs when each job that it may take adds this much for its length.
-fn weight_of_claim(claim: &Claim, of_claimed: usize) -> usize {
-    let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
-    let most = CLAIM_BYTES_MAX / BYTES_OF_ONE;
-    max.min(64).saturating_add(max.saturating_mul(of_claimed).min(most))
-}
-
-pub(super) fn weight_of(command: &Command) -> usize {
-    let jobs = match command {
-        // It moves the jobs that the worker held.
-        Command::Lapse(_) => LAPSE_WEIGHT,
-        Command::Claim(claim) => weight_of_claim(claim, 0),
-        other => jobs_of(other),
-    };
-    jobs + bytes_of(command) / BYTES_OF_ONE
-}
-
-/// Whether an enqueue takes its time because of how long its jobs are, not how many.
-fn is_long(command: &Command) -> bool {
-    let (jobs, bytes) = (jobs_of(command), bytes_of(command));
-    bytes > SHORT_BODY_BYTES_MAX && bytes / jobs.max(1) > BYTES_OF_ONE
-}
-
-fn jobs_of(command: &Command) -> usize {
-    match command {
-        Command::EnqueueAll(jobs) => jobs.len(),
-        Command::EnqueueOnce(once) => once.jobs.len(),
-        Command::EnqueueArrived(order) => order.jobs.len(),
-        _ => 1,
-    }
-}
-
-/// Returns how long the texts are that a command carries, in bytes.
-fn bytes_of(command: &Command) -> usize {
-    let of_all = |jobs: &[NewJob]| jobs.iter().map(|job| job.payload.bytes()).sum();
-    match command {
-        Command::Enqueue(job) => job.payload.bytes(),
-        Command::EnqueueAll(jobs) => of_all(jobs),
-        Command::EnqueueOnce(once) => of_all(&once.jobs),
-        Command::EnqueueArrived(order) => {
-            order.jobs.iter().map(|arrived| arrived.job.payload.bytes()).sum()
-        }
-        Command::Log(chunk) => chunk.bytes.len(),
-        Command::Finish(finish) => {
-            let EndDetail { result, error, checkpoint, .. } = &finish.detail;
-            let texts = [result, error].into_iter().flatten().map(String::len);
-            texts.sum::<usize>() + checkpoint.as_ref().map_or(0, Vec::len)
-        }
-        Command::Progress(progress) => progress.checkpoint.as_ref().map_or(0, Vec::len),
-        _ => 0,
-    }
-}
-
-fn job_of(command: &Command) -> Option<JobId> {
-    match command {
-        Command::Enqueue(job) => Some(job.id),
-        Command::Start(start) => Some(start.job),
-        Command::Finish(finish) => Some(finish.job),
-        Command::Order(order) => Some(order.job),
-        Command::Progress(progress) => Some(progress.job),
-        _ => None,
-    }
-}
-
 fn lane_of(command: &Command) -> Lane {
     match command {
         // A goodbye must not overtake the reports before it.
@@ -323,27 +243,6 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Leadership(_)
         | Command::EnqueueArrived(_)
         | Command::Prune(_) => Lane::Enqueue,
-    }
-}
-
-/// Returns the earliest time at which this command makes something due.
-pub(crate) fn due_of(command: &Command) -> Option<Timestamp> {
-    let of_job = |job: &NewJob| {
-        let first = match job.first {
-            First::At(at) => Some(at),
-            First::Now | First::OnActivation => None,
-        };
-        [first, job.rules.expires_at].into_iter().flatten().min()
-    };
-    match command {
-        Command::Enqueue(job) => of_job(job),
-        Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
-        Command::EnqueueOnce(once) => once.jobs.iter().filter_map(of_job).min(),
-        Command::EnqueueArrived(order) => {
-            let kept = order.jobs.iter().filter(|arrived| arrived.refused.is_none());
-            kept.filter_map(|arrived| of_job(&arrived.job)).min()
-        }
-        _ => None,
     }
 }
 

@@ -240,7 +240,7 @@ impl EventLoop {
             Input::RetryWaited => {}
             Input::BacklogRead => self.planning.backlog.reading = false,
             Input::MissedRead => self.peers.missed.reading = false,
-            Input::Beside(beside) => self.learn_beside(beside),
+            Input::SideBatch(batch) => self.learn_side_batch(batch),
             Input::CloseSessions => {
                 self.shutdown = Shutdown::Closing;
                 self.close_sessions("server is stopping");

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
 use crate::engine::sessions::Session;
-use crate::engine::unique_jobs::Beside;
 use crate::engine::worker_order::WorkerOrder;
 
 /// Answers one submitted command.
@@ -66,7 +65,7 @@ pub(crate) enum Input {
     /// The server is about to stop: sessions are closed.
     CloseSessions,
     /// What a batch beside the loop did.
-    Beside(Beside),
+    SideBatch(SideBatch),
     /// Finish what has been taken, then end.
     Stop { done: oneshot::Sender<()> },
 }
@@ -82,4 +81,14 @@ pub(crate) struct SessionReport {
     pub(crate) command: Command,
     /// Whether it is the attempt's end.
     pub(crate) finished: bool,
+}
+
+/// What a batch beside the event loop did.
+#[derive(Debug)]
+pub(crate) struct SideBatch {
+    pub(crate) replies: Vec<Reply>,
+    /// Whether attempts ended that limits counted.
+    pub(crate) freed: bool,
+    /// Whether it may have taken effect although it failed.
+    pub(crate) unconfirmed: bool,
 }

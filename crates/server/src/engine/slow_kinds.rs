@@ -20,7 +20,7 @@ use outlast_store::Command;
 use outlast_store::command::NewJob;
 
 use crate::clock::{boot_time, millis};
-use crate::engine::batcher::weight_of;
+use crate::engine::command_facts::weight_of;
 use crate::engine::event_loop::{Subject, subject_of};
 
 const WAITED: &str =

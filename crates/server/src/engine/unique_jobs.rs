@@ -21,10 +21,10 @@ use uuid::Uuid;
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
-use crate::engine::batcher::{due_of, weight_of};
+use crate::engine::command_facts::{due_of, weight_of};
 use crate::engine::error::Unavailable;
 use crate::engine::event_loop::SLOW_MAX;
-use crate::engine::input::{Input, KeepingSender};
+use crate::engine::input::{Input, KeepingSender, SideBatch};
 use crate::engine::shared_state::SharedState;
 use crate::engine::slow_kinds::{SlowKinds, Submitted, TRIES_MAX};
 use crate::engine::trouble_log::log_trouble;
@@ -45,16 +45,6 @@ const LOCKED: &str = "another transaction has locked the unique key of the job";
 
 /// A request, and where its reply goes.
 pub(super) type Request = (Command, KeepingSender);
-
-/// What a batch beside the event loop did.
-#[derive(Debug)]
-pub(crate) struct Beside {
-    pub(crate) replies: Vec<Reply>,
-    /// Whether attempts ended that limits counted.
-    pub(crate) freed: bool,
-    /// Whether it may have taken effect although it failed.
-    pub(crate) unconfirmed: bool,
-}
 
 /// Runs until every handle is gone.
 pub(super) async fn run(
@@ -154,7 +144,7 @@ impl UniqueJobs {
     /// Refuses requests that the store did not take, for no fault of theirs.
     async fn store_is_away(&mut self, error: &StoreError, requests: Vec<Request>) {
         log_trouble!(error, self.shared, error, "batch of unique jobs failed");
-        self.report(Beside { replies: Vec::new(), freed: false, unconfirmed: true }).await;
+        self.report(SideBatch { replies: Vec::new(), freed: false, unconfirmed: true }).await;
         refuse(requests, &error.to_string());
     }
 
@@ -212,7 +202,7 @@ impl UniqueJobs {
         }
         self.shared.trouble_log.went_well("batch of unique jobs failed");
         self.shared.commit_happened();
-        self.report(Beside { replies: replies.clone(), freed, unconfirmed: false }).await;
+        self.report(SideBatch { replies: replies.clone(), freed, unconfirmed: false }).await;
         for ((reply, command), caller) in replies.into_iter().zip(commands).zip(callers) {
             // A caller that has gone needs no answer.
             drop(caller.send(Ok((reply, command))));
@@ -221,9 +211,9 @@ impl UniqueJobs {
     }
 
     /// Lets the event loop learn what happened. A loop that has ended claims nothing more.
-    async fn report(&self, beside: Beside) {
+    async fn report(&self, batch: SideBatch) {
         if let Some(inputs) = self.inputs.upgrade() {
-            drop(inputs.send(Input::Beside(beside)).await);
+            drop(inputs.send(Input::SideBatch(batch)).await);
         }
     }
 }

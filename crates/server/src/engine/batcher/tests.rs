@@ -1,8 +1,13 @@
 use outlast_core::evidence::Evidence;
-use outlast_store::command::{Fence, Finish, LogChunk, ReportedOutcome, Start, Stream};
+use outlast_core::limits::CLAIM_BYTES_MAX;
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_store::command::{
+    Claim, EndDetail, Fence, Finish, LogChunk, ReportedOutcome, Start, Stream, WorkerMove,
+};
 use uuid::Uuid;
 
 use super::*;
+use crate::engine::command_facts::bytes_of;
 
 fn start(job: u128) -> Op {
     let start =

@@ -8,7 +8,8 @@ use super::EventLoop;
 use super::deferred::{Attempted, QueueId};
 use crate::clock::boot_time;
 use crate::engine::batch_writer::{Committed, Failed, is_command_fault};
-use crate::engine::batcher::{Op, ReplyTo, due_of};
+use crate::engine::batcher::{Op, ReplyTo};
+use crate::engine::command_facts::due_of;
 use crate::engine::error::Unavailable;
 use crate::engine::trouble_log::log_trouble;
 

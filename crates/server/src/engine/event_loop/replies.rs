@@ -16,8 +16,8 @@ use super::EventLoop;
 use crate::clock::boot_time;
 use crate::engine::batcher::{Op, ReplyTo};
 use crate::engine::dispatch::Planned;
+use crate::engine::input::SideBatch;
 use crate::engine::output::{ReportAnswer, SessionOrder};
-use crate::engine::unique_jobs::Beside;
 
 impl EventLoop {
     /// Learns from a reply before it is passed on.
@@ -73,12 +73,12 @@ impl EventLoop {
     }
 
     /// Learns what a batch beside the loop did.
-    pub(super) fn learn_beside(&mut self, beside: Beside) {
-        beside.replies.iter().for_each(|reply| self.learn(reply));
-        self.planning.backlog.wanted |= beside.unconfirmed;
+    pub(super) fn learn_side_batch(&mut self, batch: SideBatch) {
+        batch.replies.iter().for_each(|reply| self.learn(reply));
+        self.planning.backlog.wanted |= batch.unconfirmed;
         // It may have cancelled attempts of this server's workers.
-        self.peers.missed.wanted |= beside.unconfirmed;
-        if beside.freed {
+        self.peers.missed.wanted |= batch.unconfirmed;
+        if batch.freed {
             self.slots_freed();
             self.peers.freed();
         }

@@ -53,9 +53,14 @@ impl Blocker {
                 let Ok(Some(words)) = tokio::time::timeout(SEARCH_LIMIT, searching).await else {
                     return;
                 };
-                tracing::warn!(blocker = words, "batches wait for a lock of another session");
-                let found_now = Found { at: Instant::now(), words };
-                *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(found_now);
+                let now = Instant::now();
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                // As long as it lasts, it is logged once.
+                let lasts = |it: &Found| it.words == words && now < it.at + 3 * PAUSE;
+                if !found.as_ref().is_some_and(lasts) {
+                    tracing::warn!(blocker = words, "batches wait for a lock of another session");
+                }
+                *found = Some(Found { at: now, words });
             });
         }
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);

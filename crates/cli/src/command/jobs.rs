@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::batch::{Batch, confirm};
 use super::follow::{Follow, LogSink};
@@ -456,10 +456,13 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
     let mut sender = OrderSender { client: &client, verb: order.verb, batch: Batch::default() };
     let mut shown = Vec::new();
     for given in &args.ids {
-        match one(&client, given).await {
-            Ok(job) if args.dry_run => shown.push(job),
-            Ok(job) => {
-                if !sender.give(&text_at(&job, "id")).await {
+        match job_id::whole(&client, given).await {
+            Ok(id) if args.dry_run => match allowed(&client, &id, order).await {
+                Ok(job) => shown.push(job),
+                Err(failure) => sender.batch.add(&id, Err(failure)),
+            },
+            Ok(id) => {
+                if !sender.give(&id).await {
                     break;
                 }
             }
@@ -525,9 +528,16 @@ async fn ids(args: &Ids, environment: &Environment, verb: &'static str) -> Resul
     sender.batch.end()
 }
 
-/// A job that was named, with nothing known but its id.
-async fn one(client: &Client, given: &str) -> Result<Value, Failure> {
-    Ok(json!({"id": job_id::whole(client, given).await?}))
+/// The job `id` as it is, if its status allows the order; else what the server would answer.
+async fn allowed(client: &Client, id: &str, order: Order) -> Result<Value, Failure> {
+    let job = output::data(client.get(&["api", "v1", "executions", id], &[]).await?);
+    let status = text_at(&job, "status");
+    if order.allowed_by.contains(&status.as_str()) {
+        return Ok(job);
+    }
+    let (verb, statuses) = (order.verb, order.allowed_by.join(", "));
+    let message = format!("job {id} is {status}; `{verb}` applies to jobs that are {statuses}");
+    Err(Failure::new(Exit::Conflict, message))
 }
 
 async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {

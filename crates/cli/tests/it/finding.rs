@@ -64,6 +64,36 @@ fn an_order_with_a_status_that_does_not_allow_it_is_refused_before_anything_is_s
 }
 
 #[test]
+fn a_dry_run_of_named_jobs_shows_them_and_refuses_what_the_server_would() {
+    let stub = Stub::start(|asked, _| {
+        let (id, status) = match asked.line.as_str() {
+            "GET /api/v1/executions/j1" => ("j1", "failed"),
+            "GET /api/v1/executions/j2" => ("j2", "completed"),
+            _ => {
+                return (
+                    404,
+                    r#"{"error":{"code":"not_found","message":"there is no j3"}}"#.into(),
+                );
+            }
+        };
+        let job = r#""action_ref":"core.fail","queue":"mail""#;
+        (200, format!(r#"{{"data":{{"id":"{id}","status":"{status}",{job}}}}}"#))
+    });
+    let dry = |ids: &[&str]| {
+        outlast(&[&["jobs", "retry", "--dry-run", "--server", &stub.url], ids].concat())
+    };
+    let said = dry(&["j1"]);
+    assert_eq!((said.code, said.err.as_str()), (0, "1 job; nothing was changed\n"));
+    let row: Vec<&str> = said.out.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row.get(..4).unwrap(), ["j1", "core.fail", "failed", "mail"], "{}", said.out);
+    let said = dry(&["j2"]);
+    assert_eq!(said.code, 4, "{}", said.err);
+    assert!(said.err.contains("job j2 is completed; `retry` applies to jobs that are failed"));
+    assert_eq!(dry(&["j3"]).code, 3);
+    assert!(stub.asked().iter().all(|asked| asked.line.starts_with("GET ")));
+}
+
+#[test]
 fn errors_are_grouped_and_it_is_said_how_many_jobs_were_looked_at() {
     let stub = Stub::start(|_, number| {
         let job = |id: usize, message: &str| {

@@ -1,5 +1,6 @@
 //! `outlast token`: makes bearer tokens, and the hash that a server is configured with.
 
+use std::fmt::Display;
 use std::io::Read;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -10,6 +11,9 @@ use outlast_server::access::{Role, TokenHash};
 
 use crate::config::value::{self, TOKEN_LENGTH_MIN};
 use crate::output::print;
+
+/// Longest text that is read as a token: anything longer is the wrong file.
+const STDIN_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -55,9 +59,16 @@ fn new(args: NewArgs) -> Result<(), Failure> {
 
 /// Not an argument: other users of this machine could read it.
 fn from_stdin() -> Result<String, Failure> {
-    let mut text = String::new();
-    let read = std::io::stdin().take(64 * 1024).read_to_string(&mut text);
-    read.map_err(|error| Failure::usage(format!("cannot read a token from stdin: {error}")))?;
+    let unreadable =
+        |error: &dyn Display| Failure::usage(format!("cannot read a token from stdin: {error}"));
+    let mut bytes = Vec::new();
+    // One byte more shows that it is too long.
+    let read = std::io::stdin().take(STDIN_BYTES_MAX as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| unreadable(&error))?;
+    if bytes.len() > STDIN_BYTES_MAX {
+        return Err(unreadable(&format!("it is longer than {STDIN_BYTES_MAX} bytes")));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(&error))?;
     let token = text.trim();
     if token.len() < TOKEN_LENGTH_MIN {
         let message = format!("a token has at least {TOKEN_LENGTH_MIN} characters");

@@ -83,7 +83,11 @@ fn read(path: &Path) -> Result<String, ConfigError> {
 /// Reads a token from what can be read once, such as `--token-file <(pass show outlast)`.
 fn from_pipe(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(PIPE_BYTES_MAX).read_to_string(&mut text)?;
+    // One byte more shows that it is too long.
+    let length = File::open(path)?.take(PIPE_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if u64::try_from(length).map_or(true, |length| length > PIPE_BYTES_MAX) {
+        return Err(ErrorKind::InvalidData.into());
+    }
     match value::shown_token(&text.into()) {
         Ok(Some(token)) => Ok(token),
         Ok(None) => Err(ErrorKind::UnexpectedEof.into()),

@@ -15,6 +15,7 @@ mod reference;
 mod running;
 mod stub;
 mod terminal;
+mod token;
 mod workers;
 
 use std::process::{Command, Stdio};

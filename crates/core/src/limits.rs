@@ -47,6 +47,8 @@ pub const BULK_JOBS_MAX: usize = 10_000;
 pub const BULK_UNIQUE_JOBS_MAX: usize = 1_000;
 /// Most jobs one fetch may take.
 pub const FETCH_JOBS_MAX: u32 = 1_000;
+/// Most queues one fetch may name: each is looked at while it waits.
+pub const FETCH_QUEUES_MAX: usize = 1_000;
 /// Longest list page.
 pub const PAGE_MAX: u32 = 1_000;
 /// Most bytes of jobs on one page of a list, but for its first job; a page that ends there is

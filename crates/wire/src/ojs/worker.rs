@@ -1,7 +1,7 @@
 //! What plain workers send: fetch, ack, nack, heartbeat.
 
 use outlast_core::id::{Epoch, JobId};
-use outlast_core::limits::{FETCH_JOBS_MAX, LONG_POLL_MAX};
+use outlast_core::limits::{FETCH_JOBS_MAX, FETCH_QUEUES_MAX, LONG_POLL_MAX};
 use outlast_core::time::Span;
 use serde::Deserialize;
 use serde_json::Value;
@@ -75,6 +75,10 @@ fn fetch_queues(queues: Value) -> Result<Vec<String>, Fault> {
     let queues = queues.ok_or_else(|| wrong("must be an array of strings".to_owned()))?;
     if queues.is_empty() {
         return Err(wrong("must name at least one queue".to_owned()));
+    }
+    if queues.len() > FETCH_QUEUES_MAX {
+        let count = queues.len();
+        return Err(wrong(format!("names {count} queues; at most {FETCH_QUEUES_MAX} are taken")));
     }
     match queues.iter().find(|queue| !names::is_queue(queue)) {
         Some(queue) => Err(wrong(format!("holds {queue:?}, but a queue {}", names::QUEUE))),

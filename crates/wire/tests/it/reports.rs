@@ -56,6 +56,17 @@ fn a_fetch_takes_one_job_and_does_not_wait_unless_asked() {
 }
 
 #[test]
+fn a_fetch_names_a_bounded_number_of_queues() {
+    let of = |count: usize| {
+        let queues: Vec<String> = (0..count).map(|n| format!("q{n}")).collect();
+        Fetch::read(serde_json::json!({"queues": queues}).to_string().as_bytes())
+    };
+    assert_eq!(of(1_000).expect("a fetch").queues.len(), 1_000);
+    let fault = of(1_001).expect_err("too many").message;
+    assert_eq!(fault, "field `queues` names 1001 queues; at most 1000 are taken");
+}
+
+#[test]
 fn a_report_may_name_its_claim() {
     let body =
         format!(r#"{{"job_id":"{JOB}","worker_id":"w","attempt":2,"lease":"7","result":[ 1]}}"#);

@@ -21,7 +21,10 @@ use tokio::net::TcpStream;
 const NEXT_AFTER: Duration = Duration::from_millis(250);
 
 /// Connects to the first address of `host` that answers.
-pub(crate) async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+///
+/// # Errors
+/// The name is not found, or none of its addresses can be reached.
+pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let found = tokio::net::lookup_host((host, port)).await?;
     race(alternating(found.collect())).await
 }

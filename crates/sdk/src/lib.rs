@@ -37,7 +37,7 @@ mod cause;
 mod client;
 pub mod clock;
 mod delivery;
-mod dial;
+pub mod dial;
 mod handler;
 mod handlers;
 mod heartbeat;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use outlast_cli_core::client::{ClientConfig, certificate_hint};
 use outlast_cli_core::clock;
+use outlast_sdk::dial;
 use outlast_server::tls::Tls;
 use reqwest::Url;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -82,7 +83,7 @@ async fn chain(config: &ClientConfig, url: &Url) -> Result<Vec<CertificateDer<'s
     let host = url.host_str().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port_or_known_default().unwrap_or(443);
-    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|it| it.to_string())?;
+    let stream = dial::connect(&host, port).await.map_err(|it| it.to_string())?;
     let name = ServerName::try_from(host).map_err(|error| error.to_string())?;
     let connector = TlsConnector::from(Arc::new(tls));
     let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;

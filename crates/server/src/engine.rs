@@ -123,8 +123,13 @@ struct Inner {
 pub(crate) enum Untaken {
     /// The queue is paused.
     Paused,
-    /// No live worker can; the text says which were considered.
-    NoWorker(String),
+    /// No live worker can.
+    NoWorker {
+        /// Which were considered, in words.
+        reason: String,
+        /// Whether some worker would fit if it offered the action.
+        lacks_action: bool,
+    },
 }
 
 /// Whether the server can serve.
@@ -134,6 +139,8 @@ pub struct Health {
     pub ready: bool,
     /// `ok`, or what is wrong with the store.
     pub store: String,
+    /// Why the store takes no writes or no reads, as a word for programs; such as `disk_full`.
+    pub reason: Option<&'static str>,
     /// Which essential task has died, if one has.
     pub dead: Option<String>,
     /// Whether the server is stopping.
@@ -510,7 +517,10 @@ impl Engine {
             Eligible::Yes => None,
             Eligible::Paused => Some(Untaken::Paused),
             Eligible::Away | Eligible::No => {
-                Some(Untaken::NoWorker(wait_reason::lack(key, self.shared())))
+                let shared = self.shared();
+                let reason = wait_reason::lack(key, shared);
+                let lacks_action = wait_reason::lacks_action(key, shared);
+                Some(Untaken::NoWorker { reason, lacks_action })
             }
         }
     }
@@ -538,7 +548,8 @@ impl Engine {
         } else {
             "ok".to_owned()
         };
-        Health { ready: !stopping && dead.is_none() && store == "ok", store, dead, stopping }
+        let ready = !stopping && dead.is_none() && store == "ok";
+        Health { ready, store, reason: trouble.map(Trouble::code), dead, stopping }
     }
 
     /// Waits until an essential task has died, and returns which.

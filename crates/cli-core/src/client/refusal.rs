@@ -12,6 +12,9 @@ const CERTIFICATE_HINT: &str = "--client-cert and --client-key name a certificat
 const FULL_HINT: &str = "free some space on the disk of the server's store; nothing that was \
                          accepted is lost";
 
+/// The reason of a store without room.
+const DISK_FULL: &str = "disk_full";
+
 /// The code of a bounded queue that has no room.
 const QUEUE_FULL: &str = "QUEUE_FULL";
 
@@ -96,7 +99,7 @@ impl Answer {
             // The message says what would be allowed.
             (Some("conflict"), _) => return None,
             (Some(DUPLICATE), _) if self.detail("existing_job_id").is_some() => Some(UNIQUE_HINT),
-            (Some("unavailable"), Some("disk_full")) => Some(FULL_HINT),
+            (Some("unavailable"), Some(DISK_FULL)) => Some(FULL_HINT),
             (Some(QUEUE_FULL), _) => Some(QUEUE_HINT),
             // The message says what would be right.
             (Some("invalid_request" | "validation_error"), _) if self.detail("field").is_some() => {
@@ -137,7 +140,8 @@ fn unready(body: &Value) -> Option<Failure> {
         (_, store) => format!("store: {}", escape(store)),
     };
     let failure = Failure::failed(format!("the server is not ready: {reason}"));
-    Some(if store.contains("disk is full") { failure.with_hint(FULL_HINT) } else { failure })
+    let is_full = body.get("reason").and_then(Value::as_str) == Some(DISK_FULL);
+    Some(if is_full { failure.with_hint(FULL_HINT) } else { failure })
 }
 
 fn exit(status: u16) -> Exit {
@@ -249,8 +253,8 @@ mod tests {
             let failure = of(503, body);
             (failure.exit, failure.message, failure.hint.is_some())
         };
-        let full =
-            r#"{"status":"unavailable","ready":false,"store":"disk is full","stopping":false}"#;
+        let full = r#"{"status":"unavailable","ready":false,"store":"disk is full",
+            "reason":"disk_full","stopping":false}"#;
         let message = "the server is not ready: store: disk is full".to_owned();
         assert_eq!(said(full), (Exit::Failed, message, true));
         let dead = r#"{"status":"the engine loop has panicked: x","ready":false,"store":"ok"}"#;

@@ -83,7 +83,8 @@ fn an_empty_list_says_when_its_queue_does_not_exist() {
 
 #[test]
 fn a_server_that_is_not_ready_is_reached_and_says_why() {
-    let body = r#"{"status":"unavailable","ready":false,"store":"disk is full"}"#;
+    let body = r#"{"status":"unavailable","ready":false,"store":"disk is full",
+        "reason":"disk_full"}"#;
     let stub = Stub::always(503, body);
     let said = outlast(&["health", "server", "--server", &stub.url]);
     assert_eq!(said.code, 1, "{}", said.err);

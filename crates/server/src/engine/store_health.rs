@@ -77,6 +77,18 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
+    /// Returns it as a word for programs.
+    pub(crate) const fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::ReadOnly => "read_only",
+            Self::Full => "disk_full",
+            Self::Stalled => "stalled",
+            Self::Locked => "locked",
+            Self::Unreadable => "unreadable",
+        }
+    }
+
     /// Returns what a failed write says about the store.
     pub(crate) const fn of(error: &StoreError) -> Self {
         match error {

@@ -62,6 +62,7 @@ async fn a_full_disk_is_named_by_health_and_to_producers() {
     enqueue(1).await.unwrap_err();
     let health = engine.health();
     assert_eq!((health.ready, health.store.as_str()), (false, "disk is full"));
+    assert_eq!(health.reason, Some("disk_full"));
     let refused = enqueue(2).await.unwrap_err();
     assert!(refused.reason.ends_with("disk is full"), "{refused}");
 }

@@ -76,6 +76,15 @@ pub(crate) fn lack(key: &ClassKey, shared: &SharedState) -> String {
     format!("no eligible worker: {lack}{clients}")
 }
 
+/// Whether a live worker would take jobs of the class if it offered their action.
+pub(crate) fn lacks_action(key: &ClassKey, shared: &SharedState) -> bool {
+    let (asked, crews) = (shared.asked(key), shared.fleet.crews());
+    let (able, misfits) = crews.judge(&asked);
+    matches!(key.route, Route::Action { .. })
+        && able.iter().all(|crew| crew.count() == 0)
+        && misfits.iter().any(|(misfit, _)| *misfit == Misfit::Type)
+}
+
 /// Whether plain clients would take jobs of the class if they had labels.
 fn clients_lack_labels(asked: &Asked<'_>, shared: &SharedState) -> bool {
     let key = asked.key;

@@ -234,9 +234,10 @@ fn about_class(object: &mut Object<'_>, key: &ClassKey, why: &Untaken) {
             object.flag("paused", true);
             object.text("reason", &format!("queue {} is paused", key.queue));
         }
-        Untaken::NoWorker(reason) => {
+        Untaken::NoWorker { reason, lacks_action } => {
             object.flag("paused", false);
             object.text("reason", reason);
+            object.flag("lacks_action", *lacks_action);
         }
     }
 }

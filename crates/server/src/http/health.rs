@@ -69,6 +69,7 @@ async fn ready(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         object.text("status", words);
         object.flag("ready", health.ready);
         object.text("store", &health.store);
+        object.text_or_null("reason", health.reason);
         // False only with --unsafe-no-fsync.
         object.flag("durable", req.app.engine.store().facts().durable);
         object.flag("stopping", health.stopping);

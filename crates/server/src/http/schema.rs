@@ -139,6 +139,7 @@ impl Schema {
                 ("status", one_of(&["ready", "unavailable"])),
                 ("ready", flag()),
                 ("store", text()),
+                ("reason", or_null(text())),
                 ("durable", flag()),
                 ("stopping", flag()),
                 ("version", text()),

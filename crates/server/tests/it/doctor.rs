@@ -14,6 +14,7 @@ async fn jobs_that_nobody_can_run_are_named_with_the_reason() {
     let class = &data["untaken"][0];
     assert_eq!((&class["queue"], &class["paused"]), (&json!("default"), &json!(false)), "{data}");
     assert!(class["reason"].as_str().unwrap().contains("no eligible worker"), "{data}");
+    assert_eq!(class["lacks_action"], false, "there is no worker at all: {data}");
     assert_eq!(data["queues"][0]["available"], 1, "{data}");
 }
 

@@ -218,6 +218,24 @@ fn what_a_queue_requires_counts_as_if_its_jobs_did_and_the_reason_names_the_queu
 }
 
 #[test]
+fn an_action_is_lacking_where_a_worker_fits_but_for_it() {
+    let runtime = "python".into();
+    let route = Route::Action { runtime, labels: BTreeMap::new(), proof: false };
+    let key = ClassKey { job_type: "shop.import".into(), route, ..class("default") };
+    let offering = |types: &str| {
+        let about = format!(r#"{{"types":[{types}]}}"#);
+        let mut worker = WorkerRecord { about, ..labelled(1, &[]) };
+        worker.role = WorkerRole::Action;
+        worker.runtimes = vec!["python".into()];
+        shared_by(&[worker])
+    };
+    let lacks = |shared: &SharedState| wait_reason::lacks_action(&key, shared);
+    assert!(lacks(&offering(r#""shop.export""#)));
+    assert!(!lacks(&offering(r#""shop.import""#)));
+    assert!(!lacks(&shared_by(&[])), "no worker at all");
+}
+
+#[test]
 fn workers_match_by_what_is_known_about_them_and_plain_clients_by_nothing() {
     let about = r#"{"types":["noop"],"version":"1.2.3","containment":"pidns"}"#;
     let said = [("pool", "gpu"), ("containment", "none"), ("runtime/node", "true")];

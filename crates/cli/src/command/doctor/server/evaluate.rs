@@ -153,7 +153,8 @@ fn untaken(report: &Value) -> Check {
         let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
         let fact = format!("{kinds} that no worker can run: {}", few(&names));
         let lacks_action =
-            stranded.iter().any(|class| text_at(class, "reason").contains("without action"));
+            |class: &&Value| class.get("lacks_action").and_then(Value::as_bool).unwrap_or_default();
+        let lacks_action = stranded.iter().any(lacks_action);
         let fix = if lacks_action {
             "a worker offers an action only with its pack, its interpreter and its secrets: look for \
              `action not offered` in the workers' logs, which say what is missing; or start a worker \

@@ -37,6 +37,7 @@ mod cause;
 mod client;
 pub mod clock;
 mod delivery;
+#[doc(hidden)]
 pub mod dial;
 mod handler;
 mod handlers;

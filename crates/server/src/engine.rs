@@ -49,6 +49,7 @@ pub(crate) mod profile;
 pub(crate) mod session_facts;
 pub(crate) mod sessions;
 pub(crate) mod shared_state;
+mod slow_claims;
 mod slow_kinds;
 pub(crate) mod store_health;
 pub(crate) mod trouble_log;
@@ -487,6 +488,9 @@ impl Engine {
         for (job, subject) in waiting.iter().zip(subjects) {
             reasons.extend(gates.reason(subject).map(|limit| (job.job.id, limit)));
         }
+        let is_slow =
+            |job: &&JobRecord| self.shared().slow_claims.reason(job.job.id, boot_time()).is_some();
+        waiting.iter().filter(|job| is_slow(job)).for_each(|job| drop(reasons.remove(&job.job.id)));
         let known = |job: &JobRecord| reasons.get(&job.job.id).cloned();
         jobs.iter().map(|job| known(job).or_else(|| self.waiting_reason(job))).collect()
     }
@@ -504,7 +508,9 @@ impl Engine {
             State::Retryable => Some("failed, waits for its next attempt".into()),
             State::Pending => Some("waits for activation".into()),
             State::Available => {
-                Some(wait_reason::reason(&job.job.key, job.isolated, self.shared()))
+                let shared = self.shared();
+                let slow = shared.slow_claims.reason(job.job.id, boot_time());
+                slow.or_else(|| Some(wait_reason::reason(&job.job.key, job.isolated, shared)))
             }
             State::Active | State::Completed | State::Cancelled | State::Discarded => None,
         }

@@ -138,7 +138,7 @@ impl From<Failure> for StoreError {
                 Self::Unavailable(words)
             }
             Failure::Locked(words) => Self::Locked(words),
-            Failure::Slow(words) => Self::Slow(words),
+            Failure::Slow(words) => Self::Slow(words.into()),
             Failure::Certain(error) => error,
         }
     }

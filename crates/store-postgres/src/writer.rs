@@ -73,6 +73,7 @@ use std::time::Duration;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
+use outlast_store::error::ChosenJob;
 use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
 use outlast_store_rules::apply::batch::BatchState;
@@ -156,6 +157,8 @@ struct Cache {
     attempt_cache: AttemptCache,
     slots: Slots,
     claim_length: ClaimLength,
+    /// The jobs that claims of the present try have chosen.
+    chosen: Vec<ChosenJob>,
 }
 
 impl Writer {
@@ -199,11 +202,12 @@ impl Writer {
         let applied = match self.apply_once(batch, &mut sent).await {
             // It was not there when it was looked for, but PostgreSQL may have the whole of it
             // yet to read.
-            Err(
-                StoreError::Unavailable(words)
-                | StoreError::Locked(words)
-                | StoreError::Slow(words),
-            ) if !sent.is_empty() => Err(StoreError::Ambiguous(words)),
+            Err(StoreError::Unavailable(words) | StoreError::Locked(words)) if !sent.is_empty() => {
+                Err(StoreError::Ambiguous(words))
+            }
+            Err(StoreError::Slow(slow)) if !sent.is_empty() => {
+                Err(StoreError::Ambiguous(slow.words))
+            }
             applied => applied,
         };
         if matches!(applied, Err(StoreError::Ambiguous(_))) {
@@ -263,8 +267,7 @@ impl Writer {
                 }
                 Miss::Failed(Failure::Slow(words)) => {
                     self.roll_back(connection).await;
-                    self.patience.was_slow(batch, brief);
-                    return Err(StoreError::Slow(words));
+                    return Err(self.was_slow(batch, brief, words));
                 }
                 Miss::Failed(Failure::Applied(words)) => {
                     self.roll_back(connection).await;
@@ -345,6 +348,7 @@ impl Writer {
     ) -> Result<Applied, Miss> {
         self.unconfirmed = None;
         self.cache.classes.forget_unneeded();
+        self.cache.chosen.clear();
         let limit = self.patience.of_try().min(end.saturating_duration_since(Instant::now()));
         let (silence, line) = (Arc::clone(&self.silence), connection.line());
         let trying = Box::pin(self.attempt(connection, batch, locked));

@@ -1,5 +1,11 @@
 //! Why a store could not do what it was asked.
 
+use std::fmt;
+
+use outlast_core::id::JobId;
+
+use crate::command::ClassId;
+
 /// Why a store could not do what it was asked. Nothing has changed, unless it is
 /// [`StoreError::Ambiguous`].
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +33,42 @@ pub enum StoreError {
     /// A statement took too long, for certain without effect: split the batch, and refuse the
     /// command that takes too long alone.
     #[error("took too long: {0}")]
-    Slow(String),
+    Slow(SlowStatement),
     /// What was read back breaks an invariant.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),
     /// The store was closed.
     #[error("store is closed")]
     Closed,
+}
+
+/// A statement of a batch that took too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowStatement {
+    /// What the database said.
+    pub words: String,
+    /// The jobs that claims of the batch had chosen by then: taking one of them may be what took so
+    /// long.
+    pub chosen: Vec<ChosenJob>,
+}
+
+/// A job that a claim was about to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenJob {
+    /// The job.
+    pub job: JobId,
+    /// The class in which it is claimable.
+    pub class: ClassId,
+}
+
+impl<T: Into<String>> From<T> for SlowStatement {
+    fn from(words: T) -> Self {
+        Self { words: words.into(), chosen: Vec::new() }
+    }
+}
+
+impl fmt::Display for SlowStatement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`commit`]: applying a batch, in parts if one of its commands fails it
 //! - [`replies`]: what each reply changes here, and who gets it
+//! - [`claim_tries`]: trying jobs that are slow to claim
 //! - [`claims`]: which claims join a batch
 //! - [`deferred`]: commands whose rows another database session has locked
 //! - [`backlog`]: reading how many claimable jobs there are
@@ -17,6 +18,7 @@
 mod affinity;
 mod arrivals;
 mod backlog;
+mod claim_tries;
 mod claims;
 mod commit;
 mod deferred;
@@ -73,6 +75,7 @@ struct EventLoop {
     batcher: Batcher,
     deferred: deferred::Deferred,
     slow_kinds: SlowKinds<Op>,
+    claim_tries: claim_tries::ClaimTries,
     peers: peers::Peers,
     unclaimable: unclaimable::Unclaimable,
     shutdown: Shutdown,
@@ -124,6 +127,7 @@ pub(crate) async fn run(
         batcher: Batcher::default(),
         deferred: deferred::Deferred::default(),
         slow_kinds: SlowKinds::default(),
+        claim_tries: claim_tries::ClaimTries::default(),
         peers: peers::Peers::default(),
         unclaimable: unclaimable::Unclaimable::default(),
         shutdown: Shutdown::NotBegun,
@@ -181,10 +185,14 @@ impl EventLoop {
         self.plan_claims();
         self.retry_deferred().await;
         let ops = self.deferred.divert(self.batcher.take());
-        let mut ops = self.slow_kinds.divert(ops, boot_time());
+        let ops = self.slow_kinds.divert(ops, boot_time());
+        let any = !ops.is_empty();
+        let mut ops = self.try_slow_claims(ops).await;
         if !ops.is_empty() {
             self.claim_enqueued(&mut ops);
             self.commit(ops).await;
+        }
+        if any {
             // Claim what the batch made claimable now: the next input may be a long time coming.
             self.plan_claims();
         }

@@ -18,6 +18,7 @@ use crate::clock::boot_time;
 use crate::engine::asked::Asked;
 use crate::engine::fleet::Fleet;
 use crate::engine::long_poll::LongPolls;
+use crate::engine::slow_claims::SlowClaims;
 use crate::engine::store_health::{Lane, StoreHealth, Trouble};
 use crate::engine::trouble_log::TroubleLog;
 use crate::engine::vitals::Vitals;
@@ -32,6 +33,8 @@ pub(crate) struct SharedState {
     /// Whether the store takes writes, and since when without a break (I8).
     pub(crate) store_health: StoreHealth,
     pub(crate) trouble_log: TroubleLog,
+    /// The jobs that are slow to claim.
+    pub(crate) slow_claims: SlowClaims,
     /// Whether every essential task of the server still runs.
     pub(crate) vitals: Vitals,
     pub(crate) next_due: NextDue,
@@ -60,6 +63,7 @@ impl SharedState {
             fleet: Fleet::default(),
             store_health: StoreHealth::new(now),
             trouble_log: TroubleLog::default(),
+            slow_claims: SlowClaims::default(),
             vitals: Vitals::default(),
             next_due: NextDue::default(),
             leases: LeaseWatch::default(),

@@ -52,6 +52,21 @@ pub(super) struct Native<'a> {
     avoided: Vec<Avoided>,
 }
 
+/// A claim that is made by itself, and the numbers of the jobs that it leaves to others.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    claim: &'a Claim,
+    avoided: &'a [i64],
+}
+
+/// A queue that is claimed from, and the numbers of the jobs that stay there.
+#[derive(Clone, Copy)]
+struct FromQueue<'a> {
+    queue: &'a str,
+    tenant: Option<&'a str>,
+    avoided: &'a [i64],
+}
+
 /// A claim of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member<'a> {
@@ -205,6 +220,16 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Returns the numbers of the jobs that a claim leaves to others.
+    async fn find_avoided_by(&mut self, claim: &Claim) -> Result<Vec<i64>, Failure> {
+        if claim.avoids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = claim.avoids.iter().map(|id| id.0).collect();
+        let rows = self.query(AVOIDED, values![ids]).await?;
+        rows.iter().map(|row| Ok(get(row, 1)?)).collect()
+    }
+
     /// Returns the sets of classes to which a limit may apply.
     async fn limited_of<'a>(
         &mut self,
@@ -341,9 +366,10 @@ impl Tx<'_> {
             return Ok(Err(refusal));
         }
         let mut claims = Claims::default();
+        let avoided = self.find_avoided_by(claim).await?;
         match &claim.from {
             ClaimFrom::Classes(classes) => {
-                self.claim_of(classes, claim, &mut claims).await?;
+                self.claim_of(classes, Wish { claim, avoided: &avoided }, &mut claims).await?;
             }
             ClaimFrom::Queues { queues, tenant } => {
                 for queue in queues {
@@ -355,11 +381,13 @@ impl Tx<'_> {
                     }
                     let classes = self.limited_of_queue(queue, tenant.as_deref()).await?;
                     if !classes.is_empty() {
-                        self.claim_of(&classes, claim, &mut claims).await?;
+                        self.claim_of(&classes, Wish { claim, avoided: &avoided }, &mut claims)
+                            .await?;
                         continue;
                     }
                     let asked = wanted.min(self.cache.claim_length.jobs());
-                    let rows = self.take_of_queue(queue, tenant.as_deref(), asked).await?;
+                    let from = FromQueue { queue, tenant: tenant.as_deref(), avoided: &avoided };
+                    let rows = self.take_of_queue(from, asked).await?;
                     self.confirm_no_limits(&rows).await?;
                     let asked = Asked { asked, wanted };
                     self.hold_fitting(claim, &rows, asked, &mut claims).await?;
@@ -390,17 +418,17 @@ impl Tx<'_> {
     async fn claim_of(
         &mut self,
         classes: &[ClassId],
-        claim: &Claim,
+        Wish { claim, avoided }: Wish<'_>,
         claims: &mut Claims,
     ) -> Result<(), Failure> {
         let wanted = wanted(claim, &claims.jobs);
         if !self.are_limited(classes).await? {
             let asked = wanted.min(self.cache.claim_length.jobs());
-            let statement = self.take_of_classes(classes, asked, &[]);
+            let statement = self.take_of_classes(classes, asked, avoided);
             let rows = self.query(statement.sql, statement.values).await?;
             return self.hold_fitting(claim, &rows, Asked { asked, wanted }, claims).await;
         }
-        let taken = self.take_by_limits(classes, wanted, claim.is_prefetch, &[]).await?;
+        let taken = self.take_by_limits(classes, wanted, claim.is_prefetch, avoided).await?;
         let rows: Vec<&Row> = taken.rows.iter().collect();
         claims.jobs.extend(self.hold_all(claim, &rows, &taken.lanes).await?);
         if taken.cut {
@@ -435,17 +463,17 @@ impl Tx<'_> {
 
     async fn take_of_queue(
         &mut self,
-        queue: &str,
-        tenant: Option<&str>,
+        FromQueue { queue, tenant, avoided }: FromQueue<'_>,
         max: i64,
     ) -> Result<Vec<Row>, Failure> {
         let floors = self.holds.ready.floors();
         let is_of_queue =
             |id: &i64| self.cache.classes.key(ClassId(*id)).is_ok_and(|key| key.queue == queue);
         let w = Columns::of(&floors.all_ranges(is_of_queue));
-        let (now, tenant) = (self.batch.context.now.0, tenant.map(text));
+        let (now, tenant, but) = (self.batch.context.now.0, tenant.map(text), avoided.to_vec());
+        let (queue, keys) = (text(queue), w.keys);
         let values =
-            values![text(queue), now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs, tenant, w.keys];
+            values![queue, now, max, w.ranks, w.seqs, w.to_ranks, w.to_seqs, tenant, keys, but];
         let rows = self.query(TAKE_OF_QUEUE, values).await?;
         let mut classes = HashSet::new();
         for row in &rows {

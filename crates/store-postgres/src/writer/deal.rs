@@ -6,6 +6,7 @@ use std::sync::Arc;
 use outlast_core::limit::GateId;
 use outlast_store::StoreError;
 use outlast_store::command::{Claim, ClassId};
+use outlast_store::error::ChosenJob;
 use outlast_store::reply::Claimed;
 use outlast_store_rules::apply::claim::lane::Lane;
 use outlast_store_rules::apply::claim::{Candidate, take};
@@ -109,6 +110,7 @@ impl Tx<'_> {
         gates: Vec<GateId>,
     ) -> Result<Option<Claimed>, StoreError> {
         let candidate = self.candidate(row, gates)?;
+        let class = candidate.class;
         let taken = match take(candidate, claim, &self.batch.context, &mut self.batch.outbox) {
             Ok(taken) => taken,
             Err(candidate) => {
@@ -116,7 +118,9 @@ impl Tx<'_> {
                 return Ok(None);
             }
         };
-        self.seen.jobs.remove(&taken.claimed.job.id);
+        let job = taken.claimed.job.id;
+        self.cache.chosen.push(ChosenJob { job, class });
+        self.seen.jobs.remove(&job);
         self.seen.remembered.remove(&taken.claimed.job.id);
         self.seen.fresh.extend(taken.loaded());
         self.note_active(&taken.active);

@@ -9,13 +9,17 @@
 //!                                         that nothing of it takes effect later
 //! ```
 
+use std::time::Duration;
+
+use outlast_store::error::SlowStatement;
 use outlast_store::reply::Resolved;
-use outlast_store::{BatchId, StoreError};
+use outlast_store::{Batch, BatchId, StoreError};
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::row::{self, int};
 use crate::writer::commit::Done;
+use crate::writer::patience::Tried;
 use crate::writer::{SHORT_LIMIT, Writer};
 
 /// Takes a batch's number unless it is taken; returns whether it was.
@@ -50,6 +54,18 @@ impl From<StoreError> for Miss {
 }
 
 impl Writer {
+    /// Notes that a statement of a batch took too long.
+    pub(super) fn was_slow(
+        &mut self,
+        batch: &Batch,
+        brief: Option<Duration>,
+        words: String,
+    ) -> StoreError {
+        let chosen = std::mem::take(&mut self.cache.chosen);
+        self.patience.was_slow(&Tried { batch, chosen: &chosen }, brief);
+        StoreError::Slow(SlowStatement { words, chosen })
+    }
+
     /// Finds out what became of the latest batch, if that is unknown.
     pub(crate) async fn resolve(&mut self, id: BatchId) -> Result<Resolved, StoreError> {
         if self.unresolved.as_ref().is_none_or(|unresolved| unresolved.id != id) {

@@ -17,6 +17,7 @@ mod slow_ones;
 
 use std::time::Duration;
 
+use outlast_store::error::ChosenJob;
 use outlast_store::{Batch, Command};
 use tokio::time::Instant;
 
@@ -40,6 +41,9 @@ const IN_VAIN_MAX: u32 = 8;
 const BRIEF: Duration = Duration::from_millis(250);
 const BRIEF_FOR_LOOKING: Duration = Duration::from_millis(500);
 const BRIEF_FOR_EACH: Duration = Duration::from_millis(1);
+/// Longest that a claim gets in brief time when it found its jobs, and taking one of them is slow: the
+/// others are claimed without it.
+const SLOW_JOB_MAX: Duration = Duration::from_secs(2);
 /// How much longer than a statement a try of a batch may take, and a whole batch than a try.
 const SPARE: Duration = Duration::from_secs(1);
 
@@ -116,15 +120,17 @@ impl Patience {
     fn is_brief(&self, batch: &Batch, now: Instant) -> bool {
         self.statements.is_some_and(|until| now < until)
             || self.slow_ones.are_spent(&batch.commands, now)
+            || self.slow_ones.expect_slow_job(&batch.commands, now)
     }
 
     /// Notes that a statement took too long; `brief` is what it was given, if that was less than
     /// usual.
-    pub(super) fn was_slow(&mut self, batch: &Batch, brief: Option<Duration>) {
-        self.was_slow_at(batch, brief, Instant::now());
+    pub(super) fn was_slow(&mut self, tried: &Tried<'_>, brief: Option<Duration>) {
+        self.was_slow_at(tried, brief, Instant::now());
     }
 
-    fn was_slow_at(&mut self, batch: &Batch, brief: Option<Duration>, now: Instant) {
+    fn was_slow_at(&mut self, tried: &Tried<'_>, brief: Option<Duration>, now: Instant) {
+        let batch = tried.batch;
         let given = brief.unwrap_or(self.limit);
         let is_brief = self.is_brief(batch, now);
         let were_known = self.slow_ones.know_all(&batch.commands);
@@ -132,17 +138,21 @@ impl Patience {
             [alone] if is_brief => Some(alone),
             _ => None,
         };
-        let grew = alone.is_some_and(|it| self.slow_ones.failed(it, given, self.limit, now));
+        let slow_job = tried.is_slow_for_a_job();
+        let most = if slow_job { self.limit.min(SLOW_JOB_MAX) } else { self.limit };
+        let grew = alone.is_some_and(|it| self.slow_ones.failed(it, given, most, now));
+        // Commands that are known to be slow say nothing of PostgreSQL, as long as others go through.
+        let is_new = !were_known || self.through.is_none_or(|at| now >= at + STATEMENTS);
         if brief.is_none() && !grew {
-            return self.begin_brief(now);
+            self.begin_brief(now);
+        } else if is_new {
+            self.in_vain += 1;
+            if self.in_vain >= IN_VAIN_MAX {
+                self.statements = None;
+            }
         }
-        // Commands that are slow say nothing of PostgreSQL, as long as others go through.
-        if were_known && self.through.is_some_and(|at| now < at + STATEMENTS) {
-            return;
-        }
-        self.in_vain += 1;
-        if self.in_vain >= IN_VAIN_MAX {
-            self.statements = None;
+        if slow_job {
+            self.slow_ones.met_slow_job(now);
         }
     }
 
@@ -165,6 +175,21 @@ impl Patience {
         if let [alone] = batch.commands.as_slice() {
             self.slow_ones.went_through(alone, took);
         }
+    }
+}
+
+/// A batch that took too long, and the jobs that its claims had chosen by then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried<'a> {
+    pub(super) batch: &'a Batch,
+    pub(super) chosen: &'a [ChosenJob],
+}
+
+impl Tried<'_> {
+    /// Whether it consists of claims that had chosen their jobs: what took too long was to take them.
+    fn is_slow_for_a_job(&self) -> bool {
+        let is_claim = |command: &Command| matches!(command, Command::Claim(_));
+        !self.chosen.is_empty() && self.batch.commands.iter().all(is_claim)
     }
 }
 
@@ -214,6 +239,10 @@ mod tests {
         Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands }
     }
 
+    fn tried(batch: &Batch) -> Tried<'_> {
+        Tried { batch, chosen: &[] }
+    }
+
     fn sweep() -> Command {
         Command::Sweep(Sweep { limit: 1, watched: Span::ZERO })
     }
@@ -224,11 +253,11 @@ mod tests {
         let batch = batch(vec![sweep(), sweep()]);
         let now = Instant::now();
         assert_eq!(patience.brief_at(&batch, now), None);
-        patience.was_slow_at(&batch, None, now);
+        patience.was_slow_at(&tried(&batch), None, now);
         let brief = patience.brief_at(&batch, now);
         assert_eq!(brief, Some(Duration::from_millis(502)));
         // A command that stays slow does not prolong it.
-        patience.was_slow_at(&batch, brief, now);
+        patience.was_slow_at(&tried(&batch), brief, now);
         assert_eq!(patience.brief_at(&batch, now + STATEMENTS - SPARE), brief);
         assert_eq!(patience.brief_at(&batch, now + STATEMENTS), None);
     }
@@ -239,14 +268,14 @@ mod tests {
         let batch = batch(vec![sweep(), sweep()]);
         let mut now = Instant::now();
         for seconds in [30, 60, 120, 240, 300, 300] {
-            patience.was_slow_at(&batch, None, now);
+            patience.was_slow_at(&tried(&batch), None, now);
             let over = now + Duration::from_secs(seconds);
             assert!(patience.brief_at(&batch, over - SPARE).is_some(), "{seconds}");
             assert_eq!(patience.brief_at(&batch, over), None, "{seconds}");
             now = over;
         }
         now += STATEMENTS_MAX;
-        patience.was_slow_at(&batch, None, now);
+        patience.was_slow_at(&tried(&batch), None, now);
         assert_eq!(patience.brief_at(&batch, now + STATEMENTS), None);
     }
 
@@ -256,12 +285,12 @@ mod tests {
         let mut patience = Patience::new(STATEMENT_LIMIT);
         let alone = batch(vec![sweep()]);
         let now = Instant::now();
-        patience.was_slow_at(&batch(vec![sweep(), sweep()]), None, now);
+        patience.was_slow_at(&tried(&batch(vec![sweep(), sweep()])), None, now);
         let mut given = Vec::new();
         for _ in 0..4 {
             let brief = patience.brief_at(&alone, now);
             given.push(brief.map(|it| it.as_millis()));
-            patience.was_slow_at(&alone, brief, now);
+            patience.was_slow_at(&tried(&alone), brief, now);
         }
         // The full limit is given once, then nothing more for a while.
         assert_eq!(given, [Some(501), Some(2_004), Some(8_016), None]);
@@ -273,8 +302,9 @@ mod tests {
         let mut patience = Patience::new(STATEMENT_LIMIT);
         let (alone, both) = (batch(vec![sweep()]), batch(vec![sweep(), sweep()]));
         let now = Instant::now();
-        patience.was_slow_at(&both, None, now);
-        patience.was_slow_at(&alone, patience.brief_at(&alone, now), now);
+        patience.was_slow_at(&tried(&both), None, now);
+        let brief = patience.brief_at(&alone, now);
+        patience.was_slow_at(&tried(&alone), brief, now);
         // It is not known yet what it needs.
         assert_eq!(patience.brief_at(&both, now), Some(Duration::from_millis(502)));
         patience.went_through(&alone, Duration::from_millis(700));
@@ -288,13 +318,13 @@ mod tests {
         let mut patience = Patience::new(STATEMENT_LIMIT);
         let (slow, both) = (batch(vec![sweep()]), batch(vec![sweep(), sweep()]));
         let now = Instant::now();
-        patience.was_slow_at(&both, None, now);
+        patience.was_slow_at(&tried(&both), None, now);
         patience.went_through(&batch(Vec::new()), Duration::ZERO);
         let mut tries = |at: Instant| {
             for _ in 0..IN_VAIN_MAX * 2 {
                 for batch in [&slow, &both] {
                     let brief = patience.brief_at(batch, at);
-                    patience.was_slow_at(batch, brief, at);
+                    patience.was_slow_at(&tried(batch), brief, at);
                 }
             }
             patience.brief_at(&slow, at)
@@ -310,13 +340,13 @@ mod tests {
     fn writer_is_patient_again_when_nothing_goes_through_in_brief_time() {
         let mut patience = Patience::new(STATEMENT_LIMIT);
         let batch = batch(Vec::new());
-        patience.was_slow(&batch, None);
+        patience.was_slow(&tried(&batch), None);
         let brief = patience.brief(&batch);
-        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&batch, brief));
+        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&tried(&batch), brief));
         patience.went_through(&batch, Duration::ZERO);
-        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&batch, brief));
+        (1..IN_VAIN_MAX).for_each(|_| patience.was_slow(&tried(&batch), brief));
         assert_eq!(patience.brief(&batch), brief);
-        patience.was_slow(&batch, brief);
+        patience.was_slow(&tried(&batch), brief);
         assert_eq!(patience.brief(&batch), None);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 
+use outlast_store::error::SlowStatement;
 use outlast_store::{BatchId, StoreError};
 use uuid::Uuid;
 
@@ -81,7 +82,7 @@ pub(super) async fn mark(connection: &mut Connection, id: BatchId) -> Result<(),
     match marked.map_err(StoreError::from) {
         Ok(_) => Ok(()),
         // It is about no command of the batch.
-        Err(StoreError::Locked(words) | StoreError::Slow(words)) => {
+        Err(StoreError::Locked(words) | StoreError::Slow(SlowStatement { words, .. })) => {
             Err(StoreError::Unavailable(words))
         }
         Err(error) => Err(error),

@@ -37,6 +37,7 @@ cases![
     gate_of_a_claim_of_the_same_batch_is_in_use,
     prune_says_that_there_are_more_gates_to_forget,
     claim_leaves_the_jobs_that_it_avoids_to_others,
+    plain_fetch_leaves_the_jobs_that_it_avoids_to_others,
 ];
 
 /// Workers that avoid what they have failed take what others have, with limits and without, and no
@@ -89,6 +90,36 @@ fn claim_leaves_the_jobs_that_it_avoids_to_others<H: Harness>(world: &mut World<
         for (hand, it) in held {
             world.finish(&it, hand, ReportedOutcome::Completed).unwrap();
         }
+    }
+}
+
+/// It gets the jobs behind them, however few it asks for.
+fn plain_fetch_leaves_the_jobs_that_it_avoids_to_others<H: Harness>(world: &mut World<'_, H>) {
+    for limits in
+        [vec![], vec![limit("all", Scope::Queue("default".into()), 20)], vec![per_tenant(20)]]
+    {
+        for limit in limits {
+            world.limit(limit);
+        }
+        let jobs: Vec<JobId> = (0..3).map(|_| world.of_tenant("a")).collect();
+        let fetch = |avoids: &[JobId]| {
+            Command::Claim(Claim {
+                claimant: Claimant::Plain { worker: None, visibility: Span::from_secs(60) },
+                from: ClaimFrom::Queues { queues: vec!["default".into()], tenant: None },
+                max: std::num::NonZeroU32::MIN,
+                is_prefetch: false,
+                avoids: avoids.to_vec(),
+                asked: AskedByQueues::default(),
+            })
+        };
+        let mut got = Vec::new();
+        for avoids in [&jobs[..2], &jobs[..2], &jobs[..1], &[]] {
+            let replies = world.apply(vec![fetch(avoids)]).replies;
+            let [Reply::Claimed(Ok(claims))] = &replies[..] else { panic!("{replies:?}") };
+            got.push(claims.jobs.first().map(|it| it.job.id));
+        }
+        assert_eq!(got, [Some(jobs[2]), None, Some(jobs[1]), Some(jobs[0])]);
+        world.check_gates();
     }
 }
 

@@ -23,8 +23,8 @@ pub struct Claim {
     /// Whether the worker has no free slot for them: they wait there, and hold slots of their limits
     /// meanwhile. So at most half of a limit goes to such jobs.
     pub is_prefetch: bool,
-    /// Jobs that it leaves to others: the claimant has just failed them. If it comes back short for
-    /// that, it says so of their classes.
+    /// Jobs that it leaves to others: the claimant has just failed them, or taking them was slow. If
+    /// it comes back short for that, it says so of their classes.
     pub avoids: Vec<JobId>,
     /// What queues asked of workers when it was chosen where a native worker's claim takes from. The
     /// claim is refused if that has changed.

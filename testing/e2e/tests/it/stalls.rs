@@ -427,3 +427,63 @@ fn dozen_producers_that_retry_slow_jobs_leave_most_of_the_time_to_others() {
     scene.await_worker(worker.id(), "running", within(LEASE));
     scene.judge();
 }
+
+/// Makes it take longer than any statement may to claim a job whose message is `slow`.
+const SLOW_CLAIM: &str = "
+    create function public.slow_claim() returns trigger language plpgsql as
+        $$ begin
+            if exists (select 1 from outlast.job_row j
+                where j.seq = new.seq and j.args like '%slow to claim%')
+            then perform pg_sleep(60); end if;
+            return new;
+        end $$;
+    create trigger slow_claim before insert on outlast.active
+        for each row execute function public.slow_claim()";
+
+/// Its whole queue waited with it, and each was said to wait for its turn.
+#[test]
+fn job_that_is_slow_to_claim_is_named_and_keeps_no_other_waiting() {
+    let (scene, beside) = scene();
+    let worker = scene.worker("busy");
+    beside.run(SLOW_CLAIM).expect("a trigger");
+    let post = |message: &str| {
+        let body = json!({ "action_ref": "core.echo", "parameters": { "message": message } });
+        let created = scene.api().post("/api/v1/executions", &body).expect(201);
+        created["data"]["id"].as_str().expect("an id").to_owned()
+    };
+    let read = |job: &str| {
+        scene.api().get(&format!("/api/v1/executions/{job}")).expect(200)["data"].clone()
+    };
+    let completes = |job: &str| {
+        let bound = within(STATEMENT * 2);
+        eventually("a job behind it completes", bound, || {
+            (read(job)["status"] == "completed").then_some(())
+        });
+    };
+    let slow = post("slow to claim");
+    (0..20).map(|_| post("quick")).collect::<Vec<_>>().iter().for_each(|job| completes(job));
+    let reason = eventually("the reason names it", within(STATEMENT * 2), || {
+        let waiting = read(&slow)["waiting_reason"].as_str()?.to_owned();
+        waiting.contains("claiming it took too long").then_some(waiting)
+    });
+    assert!(reason.contains("tried again in"), "{reason}");
+    // The same for plain clients, who claim from queues.
+    let fetched = |queue: &str| {
+        let body = json!({ "queues": [queue], "worker_id": "w", "count": 1 });
+        let reply = scene.api().post("/ojs/v1/workers/fetch", &body);
+        (reply.status == 200).then(|| reply.body["jobs"][0]["args"][0].clone())
+    };
+    for message in ["slow to claim", "quick"] {
+        let options = json!({ "queue": "plain" });
+        let body = json!({ "type": "work", "args": [message], "options": options });
+        assert_eq!(scene.api().post("/ojs/v1/jobs", &body).status, 201);
+    }
+    eventually("the job behind it is fetched", within(STATEMENT * 2), || {
+        (fetched("plain")? == json!("quick")).then_some(())
+    });
+    beside.run("drop trigger slow_claim on outlast.active").expect("no trigger");
+    eventually("it completes", within(STATEMENT * 6), || {
+        (read(&slow)["status"] == "completed").then_some(())
+    });
+    scene.await_worker(worker.id(), "running", within(LEASE));
+}

@@ -19,6 +19,8 @@ use crate::engine::trouble_log::log_trouble;
 
 /// A class without jobs is remembered for this long: most get jobs again.
 const UNUSED_MAX: Span = Span::from_secs(60);
+/// Pause before classes are claimed from again whose jobs are set aside.
+const ASIDE_PAUSE: Span = Span::from_secs(1);
 
 /// Whether a look is to be taken: one at a time.
 #[derive(Debug)]
@@ -60,10 +62,14 @@ impl EventLoop {
     }
 
     /// Claims jobs of these classes again after a moment: other sessions had locked all of them, and
-    /// may give them back.
+    /// may give them back, or they are set aside.
     pub(super) fn claim_again_later(&self, classes: Vec<ClassId>) {
-        if !classes.is_empty() {
-            self.claim_again_after(millis(LOCKED_PAUSE), classes);
+        let aside = |class: &ClassId| self.shared.slow_claims.any_of(*class);
+        let (aside, locked): (Vec<ClassId>, Vec<ClassId>) = classes.into_iter().partition(aside);
+        for (pause, classes) in [(LOCKED_PAUSE, locked), (ASIDE_PAUSE, aside)] {
+            if !classes.is_empty() {
+                self.claim_again_after(millis(pause), classes);
+            }
         }
     }
 

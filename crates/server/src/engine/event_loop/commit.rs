@@ -30,7 +30,7 @@ impl EventLoop {
             if !is_command_fault(&error) {
                 return self.fail(&error, failed);
             }
-            ops = failed;
+            ops = self.set_aside(&error, failed);
             if ops.len() > 1 {
                 tracing::warn!(%error, commands = ops.len(), "batch failed as one; splitting it");
                 self.commit_split(&error, ops).await;
@@ -97,6 +97,11 @@ impl EventLoop {
                 return if away { Err(error) } else { Ok(()) };
             }
             failed += usize::from(is_slow || matches!(error, StoreError::Locked(_)));
+            let ops = self.set_aside(&error, ops);
+            if ops.is_empty() {
+                self.release_queues(retried.into_iter().flatten());
+                continue;
+            }
             let together = ops.into_iter().zip(retried);
             let part: Vec<Attempted> =
                 together.map(|(op, retried)| Attempted { op, retried }).collect();
@@ -174,6 +179,9 @@ impl EventLoop {
                 // Contact with the store may have broken while it waited here.
                 let watched = self.shared.store_health.watched(boot_time());
                 sweep.watched = sweep.watched.min(watched);
+            }
+            if let Command::Claim(claim) = command {
+                self.shared.slow_claims.avoid(claim, self.claim_tries.of);
             }
         }
         self.writer.apply(commands).await

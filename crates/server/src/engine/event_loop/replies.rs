@@ -62,6 +62,7 @@ impl EventLoop {
 
     fn jobs_claimed(&mut self, claimed: &[Claimed]) {
         self.planning.affinity.claimed(claimed);
+        self.shared.slow_claims.gone(claimed.iter().map(|it| it.job.id));
         self.metrics.claimed(claimed);
         let until = claimed.iter().filter_map(|job| {
             let limit = job.job.timeout.map(|limit| job.claimed.after(limit));
@@ -119,6 +120,9 @@ impl EventLoop {
 
     fn job_moved(&mut self, moved: &Moved) {
         self.metrics.moved(moved);
+        if moved.from == State::Available {
+            self.shared.slow_claims.gone([moved.job].into_iter());
+        }
         if moved.state == State::Available && moved.from != State::Available {
             self.job_ready(moved.class);
         }

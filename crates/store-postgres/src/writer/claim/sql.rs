@@ -193,7 +193,7 @@ pub(super) const TAKE_OF_CLASSES: &str = take!(best_of!(
     " and r.seq <> all($8::bigint[])"
 ));
 
-/// The best of a queue. Others may have locked or taken all the heads of a class: if these were not
+/// The best of a queue, but for those that are avoided. Others may have locked or taken all the heads of a class: if these were not
 /// enough, those behind them are taken, class by class.
 /// Classes without ranges are read from their start.
 pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
@@ -209,7 +209,7 @@ pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
              and not exists (select 1 from queue q where q.name = c.queue
                  and (q.paused or q.labels_required))",
         "front",
-        ""
+        " and r.seq <> all($10::bigint[])"
     ),
     ",
      cut_off as materialized (
@@ -225,7 +225,7 @@ pub(super) const TAKE_OF_QUEUE: &str = take!(concat!(
              select r.ctid as place from ready r
              where r.class = k.class and (r.rank, r.seq) > (k.last[1], k.last[2])
                  and (r.rank, r.seq) < (k.to_rank, k.to_seq)
-                 and (r.expires is null or r.expires > $2)
+                 and (r.expires is null or r.expires > $2) and r.seq <> all($10::bigint[])
              order by r.class, r.rank, r.seq limit $3
              for update skip locked) r
          limit $3 - (select count(*) from front)),

@@ -51,6 +51,8 @@ struct SlowOne {
 #[derive(Debug, Default)]
 pub(super) struct SlowOnes {
     known: HashMap<Subject, SlowOne>,
+    /// Until when a claim that comes alone may meet a job that is slow to take.
+    slow_job: Option<Instant>,
 }
 
 fn subjects_of(command: &Command) -> Vec<Subject> {
@@ -91,6 +93,17 @@ impl SlowOnes {
     /// Whether the whole limit was too short for each of these commands a while ago.
     pub(super) fn are_spent(&self, commands: &[Command], now: Instant) -> bool {
         self.all_are(commands, |one| one.spent.is_some_and(|until| now < until))
+    }
+
+    /// Notes that it took too long to take a job.
+    pub(super) fn met_slow_job(&mut self, now: Instant) {
+        self.slow_job = Some(now + SPENT);
+    }
+
+    /// Whether the commands are one claim, and a job was slow to take a while ago: such jobs are
+    /// tried again that way.
+    pub(super) fn expect_slow_job(&self, commands: &[Command], now: Instant) -> bool {
+        matches!(commands, [Command::Claim(_)]) && self.slow_job.is_some_and(|until| now < until)
     }
 
     fn all_are(&self, commands: &[Command], are: impl Fn(&SlowOne) -> bool) -> bool {

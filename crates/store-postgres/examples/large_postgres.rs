@@ -27,7 +27,7 @@ async fn main() -> Result<(), Failure> {
     if !filled.try_get::<_, bool>(0)? {
         let begun = Instant::now();
         let now = store.now().await?.0;
-        let sql = sized(include_str!("../tests/large.sql"), size, now);
+        let sql = sized(include_str!("../tests/large.sql"), size.0, size.1, size.2, now);
         client.batch_execute("set synchronous_commit = off; set work_mem = '256MB'").await?;
         client.batch_execute(&sql).await?;
         println!("filled in {} s", begun.elapsed().as_secs());

@@ -340,7 +340,7 @@ impl Session {
         let limit = (*wanted).clamp(1, page.rows);
         let key = after.map_or(&[][..], Vec::as_slice).iter().take(section.key);
         let values = key.map(sql::value).chain([sql::count(limit)]).collect();
-        let asked = sql::read(&self.client, &select, (section, values), page.bytes);
+        let asked = sql::read(&self.client, &select, section, values, page.bytes);
         let rows = match tokio::time::timeout(ANSWER_LIMIT, asked).await {
             Ok(rows) => rows?,
             Err(_elapsed) => return Err(StoreError::Unavailable("no answer in time".into())),

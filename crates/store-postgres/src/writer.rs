@@ -577,7 +577,7 @@ impl Tx<'_> {
         let mut rows = self.connection.run(&all).await?;
         let asked = rows.split_off(before.min(rows.len()));
         for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
-            self.take_in((take, at), &rows)?;
+            self.take_in(take, at, &rows)?;
         }
         Ok(asked)
     }

@@ -212,7 +212,7 @@ pub struct Window {
 impl Window {
     /// Makes the window of a lane from what was found when `limit` batches were asked for.
     #[must_use]
-    pub fn new((lane, open): (i64, bool), batches: Vec<Logged>, limit: usize) -> Self {
+    pub fn new(lane: i64, open: bool, batches: Vec<Logged>, limit: usize) -> Self {
         Self { lane, open, more: batches.len() >= limit, batches: batches.into() }
     }
 
@@ -236,7 +236,16 @@ pub fn window(lanes: usize) -> usize {
 }
 
 /// From when to when, for what may have happened at any time.
-pub const EVER: (i64, i64) = (i64::MIN, i64::MAX);
+pub const EVER: Times = Times { from: i64::MIN, to: i64::MAX };
+
+/// A range of times, in milliseconds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The first.
+    pub from: i64,
+    /// The last.
+    pub to: i64,
+}
 
 /// How much clocks may differ.
 const SLACK_MS: i64 = 1000;
@@ -244,9 +253,9 @@ const SLACK_MS: i64 = 1000;
 /// Returns within which time the events of a job are looked for that was stored at `from`, and has
 /// no events after `to`, if that is known. A page that follows another has its own beginning.
 #[must_use]
-pub fn life_of(query: &EventQuery, (from, to): (i64, Option<i64>)) -> (i64, i64) {
-    let from = if query.after.is_none() { from.saturating_sub(SLACK_MS) } else { EVER.0 };
-    (from, to.map_or(EVER.1, |at| at.saturating_add(SLACK_MS)))
+pub fn life_of(query: &EventQuery, from: i64, to: Option<i64>) -> Times {
+    let from = if query.after.is_none() { from.saturating_sub(SLACK_MS) } else { EVER.from };
+    Times { from, to: to.map_or(EVER.to, |at| at.saturating_add(SLACK_MS)) }
 }
 
 /// A page under way. A store reads windows of the lanes that [`Reading::cursor`] leaves, until
@@ -412,7 +421,7 @@ mod tests {
         };
         let mut reading = Reading::of(&query).unwrap();
         let batch = |lane: i64| Logged { n: 9, at: lane, body: Some("[]".to_owned()) };
-        let lane = |lane: i64| Window::new((lane, lane == 600), vec![batch(lane)], 8);
+        let lane = |lane: i64| Window::new(lane, lane == 600, vec![batch(lane)], 8);
         assert!(reading.read((1..=600).map(lane).collect()).unwrap());
         let page = reading.page();
         assert_eq!((page.next.as_str(), page.is_complete), ("600_600=10.0", true));
@@ -452,7 +461,7 @@ mod tests {
         };
         let mut reading = Reading::of(&query).unwrap();
         let batch = |n, body: Option<&str>| Logged { n, at: n, body: body.map(str::to_owned) };
-        let window = |batches| vec![Window::new((1, false), batches, 500)];
+        let window = |batches| vec![Window::new(1, false, batches, 500)];
         assert!(!reading.read(window(vec![batch(1, Some("[]")), batch(2, None)])).unwrap());
         assert_eq!(reading.cursor().from(1), 2);
         assert!(reading.read(window(vec![batch(2, Some("[]"))])).unwrap());
@@ -474,7 +483,7 @@ mod tests {
         let one = r#"{"t":1,"k":"job.completed","by":"","ev":""}"#;
         let body = format!("[{}]", [one; 999].join(","));
         let batches = (1..=40).map(|n| Logged { n, at: n, body: Some(body.clone()) }).collect();
-        assert!(reading.read(vec![Window::new((1, true), batches, 40)]).unwrap());
+        assert!(reading.read(vec![Window::new(1, true, batches, 40)]).unwrap());
         let page = reading.page();
         assert_eq!((page.next.as_str(), page.is_complete), ("1_1=21.0", false));
     }

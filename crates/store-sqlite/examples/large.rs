@@ -27,7 +27,13 @@ fn main() -> Result<(), Failure> {
     if !filled {
         let begun = millis(ClockId::Monotonic);
         db.execute_batch("pragma synchronous = off; pragma cache_size = -400000")?;
-        let sql = sized(include_str!("../tests/large.sql"), size, whole(ClockId::Realtime));
+        let sql = sized(
+            include_str!("../tests/large.sql"),
+            size.0,
+            size.1,
+            size.2,
+            whole(ClockId::Realtime),
+        );
         // A transaction for each statement: all in one would fill the disk twice.
         db.execute_batch(&sql)?;
         db.execute_batch("pragma wal_checkpoint(truncate)")?;

@@ -213,7 +213,8 @@ impl LimitColumns<'_> {
 /// not found is not in use.
 #[must_use]
 pub fn gate_state(
-    (concurrency, rate): (Option<u32>, Option<Rate>),
+    concurrency: Option<u32>,
+    rate: Option<Rate>,
     found: Option<&GateRecord>,
 ) -> Gate {
     Gate {

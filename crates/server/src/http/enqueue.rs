@@ -138,8 +138,8 @@ impl Intake<'_> {
 
 /// Returns a job that was stored a moment ago.
 fn fresh(new: NewJob, stored: &Enqueued) -> JobRecord {
-    let class = (stored.class, Arc::new(new.class.clone()));
-    let job = apply::enqueue::begin(&new, class, stored.at).job;
+    let key = Arc::new(new.class.clone());
+    let job = apply::enqueue::begin(&new, stored.class, key, stored.at).job;
     let first = new.first;
     newborn(Arc::new(StoredJob { payload: new.payload, ..job }), first)
 }

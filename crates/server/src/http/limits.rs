@@ -282,7 +282,7 @@ impl<'a> InUse<'a> {
 
     /// Returns when the rate lets the next job start, if it does not now.
     fn opens(&self, gate: &GateRecord) -> Option<Timestamp> {
-        let rated = gate_state((None, self.limit.rate), Some(gate));
+        let rated = gate_state(None, self.limit.rate, Some(gate));
         match admit(&[rated], 1, self.now).shut {
             Some((_, Shut::Until(at))) => Some(at),
             Some((_, Shut::Full)) | None => None,

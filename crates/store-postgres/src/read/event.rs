@@ -8,7 +8,7 @@ use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store_rules::cursor::{
-    Cursor, EVER, Logged, Newest, Reading, TimePosition, Window, life_of, window,
+    Cursor, EVER, Logged, Newest, Reading, TimePosition, Times, Window, life_of, window,
 };
 use tokio_postgres::types::ToSql;
 
@@ -97,7 +97,7 @@ pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPag
     loop {
         let windows = windows(reader, reading.cursor(), life).await?;
         if reading.read(windows)? {
-            let is_bounded = life.1 < i64::MAX;
+            let is_bounded = life.to < i64::MAX;
             return Ok(reading.page_until(end.filter(|_| is_bounded)));
         }
     }
@@ -143,11 +143,7 @@ async fn in_lanes(reader: &Reader, query: &EventQuery) -> Result<EventQuery, Sto
     Ok(EventQuery { after: Some(Cursor::after(place, &firsts).text()), ..query.clone() })
 }
 
-async fn windows(
-    reader: &Reader,
-    cursor: &Cursor,
-    (from_time, to_time): (i64, i64),
-) -> Result<Vec<Window>, StoreError> {
+async fn windows(reader: &Reader, cursor: &Cursor, life: Times) -> Result<Vec<Window>, StoreError> {
     let entered: Vec<i64> = cursor.entered().collect();
     let rows = reader.all(LANES, &[&cursor.upto(), &entered]).await?;
     let mut lanes: Vec<(i64, bool)> = Vec::with_capacity(rows.len());
@@ -159,21 +155,22 @@ async fn windows(
     let limit = window(lanes.len());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let room = i64::try_from(EVENTS_BYTES_MAX).unwrap_or(i64::MAX);
-    let rows = reader.all(BATCHES, &[&ids, &from, &from_time, &most, &to_time, &room]).await?;
+    let rows = reader.all(BATCHES, &[&ids, &from, &life.from, &most, &life.to, &room]).await?;
     let mut batches: HashMap<i64, Vec<Logged>> = HashMap::with_capacity(lanes.len());
     for row in &rows {
         let batch = Logged { n: get(row, 1)?, at: get(row, 2)?, body: get(row, 3)? };
         batches.entry(get(row, 0)?).or_default().push(batch);
     }
-    let window =
-        |lane: (i64, bool)| Window::new(lane, batches.remove(&lane.0).unwrap_or_default(), limit);
+    let window = |(lane, open): (i64, bool)| {
+        Window::new(lane, open, batches.remove(&lane).unwrap_or_default(), limit)
+    };
     Ok(lanes.into_iter().map(window).collect())
 }
 
 /// Within which time a job has events: from when it was stored until it came to where it is, and
 /// its latest attempt ended. Clocks of one PostgreSQL differ little. One that was discarded may
 /// have been purged since.
-async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreError> {
+async fn life(reader: &Reader, query: &EventQuery) -> Result<Times, StoreError> {
     let Some(job) = query.job else { return Ok(EVER) };
     let row = reader
         .one(
@@ -197,7 +194,7 @@ async fn life(reader: &Reader, query: &EventQuery) -> Result<(i64, i64), StoreEr
         )
         .await?;
     let Some(row) = row else { return Ok(EVER) };
-    Ok(life_of(query, (get(&row, 0)?, get(&row, 1)?)))
+    Ok(life_of(query, get(&row, 0)?, get(&row, 1)?))
 }
 
 /// The cursor after everything there is.

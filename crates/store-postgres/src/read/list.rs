@@ -69,7 +69,7 @@ impl Look for Reader {
         Ok(Tallied { all, classes })
     }
 
-    async fn count_ids(&self, (from, to): (JobId, JobId), most: u64) -> Result<u64, StoreError> {
+    async fn count_ids(&self, from: JobId, to: JobId, most: u64) -> Result<u64, StoreError> {
         let sql = "select count(*) from
             (select 1 from job_row where id between $1 and $2 limit $3::bigint) x";
         let found = self.one(sql, &[&from.0, &to.0, &row::int(most)]).await?;
@@ -207,5 +207,5 @@ pub(crate) async fn dead_letters(
         .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from live_tally", &[])
         .await?;
     let total = total.map_or(Ok(0), |row| row::count(&row, 0))?;
-    list::dead_letters(found, (total, page.limit), |seq| Ok(jobs.remove(&seq)))
+    list::dead_letters(found, total, page.limit, |seq| Ok(jobs.remove(&seq)))
 }

@@ -205,7 +205,8 @@ pub(super) fn count(rows: usize) -> Value {
 pub(super) async fn read(
     client: &Client,
     select: &Statement,
-    (section, values): (&Section, Vec<Value>),
+    section: &Section,
+    values: Vec<Value>,
     bytes_max: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let failed = |error: tokio_postgres::Error| StoreError::from(Failure::from(error));

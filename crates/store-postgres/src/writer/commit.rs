@@ -48,7 +48,7 @@ impl Tx<'_> {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
                 for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
-                    drop(self.take_in((take, at), &rows));
+                    drop(self.take_in(take, at, &rows));
                 }
                 self.cache.attempt_cache.keep(std::mem::take(&mut self.seen.fresh));
                 Ok(done)

@@ -23,7 +23,7 @@ impl Tx<'_> {
     ) -> Result<Enqueued, Failure> {
         let class = self.get_or_make(&job.stored_in()).await?;
         let key = Arc::clone(self.cache.classes.key(class)?);
-        let stored = enqueue::begin(job, (class, key), self.batch.context.now);
+        let stored = enqueue::begin(job, class, key, self.batch.context.now);
         let stored = if refused.is_some() { stored.refused() } else { stored };
         for (due, at) in
             [(Due::Timer, stored.job.scheduled_for), (Due::Expiry, job.rules.expires_at)]

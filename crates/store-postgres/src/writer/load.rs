@@ -184,12 +184,12 @@ impl Tx<'_> {
         };
         let state = if attempt.cancelled { State::Cancelled } else { State::Active };
         let holder = Some(Holder { worker: attempt.worker, started: attempt.started });
-        self.live(row, (state, holder), Location::Active(attempt))
+        self.live(row, state, holder, Location::Active(attempt))
     }
 
     /// Reads a row of [`select_waiting`].
     pub(super) fn of_waiting(&self, row: &Row) -> Result<Loaded, StoreError> {
-        self.live(row, (row::state(row, MORE)?, None), Location::Waiting)
+        self.live(row, row::state(row, MORE)?, None, Location::Waiting)
     }
 
     /// Reads a row of [`select_ready`].
@@ -199,18 +199,19 @@ impl Tx<'_> {
             rank: get(row, MORE + 1)?,
             since: row::time(row, MORE + 2)?,
         };
-        self.live(row, (State::Available, None), location)
+        self.live(row, State::Available, None, location)
     }
 
     fn of_finished(&self, row: &Row) -> Result<Loaded, StoreError> {
         let letter = row::parsed_opt(row, MORE + 1, DeadLetterReason::parse)?;
-        self.live(row, (row::state(row, MORE)?, None), Location::Finished(letter))
+        self.live(row, row::state(row, MORE)?, None, Location::Finished(letter))
     }
 
     fn live(
         &self,
         row: &Row,
-        (state, holder): (State, Option<Holder>),
+        state: State,
+        holder: Option<Holder>,
         location: Location,
     ) -> Result<Loaded, StoreError> {
         let (seq, stored) = row::stored(row, |class| self.cache.classes.key(class).cloned())?;

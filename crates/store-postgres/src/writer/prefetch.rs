@@ -227,7 +227,8 @@ impl Tx<'_> {
     /// Keeps what a statement of the opening told.
     pub(super) fn take_in(
         &mut self,
-        (take, at): (Take, usize),
+        take: Take,
+        at: usize,
         rows: &[Row],
     ) -> Result<(), StoreError> {
         match take {

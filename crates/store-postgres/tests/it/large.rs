@@ -48,7 +48,7 @@ fn no_read_scans_a_store_of_200_000_ended_jobs() {
         let client = sql(&url).await;
         let now = first.now().await.unwrap().0;
         first.close().await.unwrap();
-        let fill = sized(include_str!("../large.sql"), (200_000, 40_000, 1_000), now);
+        let fill = sized(include_str!("../large.sql"), 200_000, 40_000, 1_000, now);
         client.batch_execute(&fill).await.unwrap();
         client.batch_execute("vacuum analyze").await.unwrap();
         // What a server reads as it opens its store, such as live workers, is part of no page.

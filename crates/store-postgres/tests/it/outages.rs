@@ -37,7 +37,8 @@ struct Ledger {
 /// answered.
 async fn write(
     server: Server,
-    (worker, claim): (WorkerId, Command),
+    worker: WorkerId,
+    claim: Command,
     answered: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
 ) -> Ledger {
@@ -135,7 +136,7 @@ impl Load {
             server.add(1).await;
             let claim = server.claiming(worker, 2).await;
             let (answered, stop) = (Arc::clone(&load.answered), Arc::clone(&load.stop));
-            load.writers.push(tokio::spawn(write(server, (worker, claim), answered, stop)));
+            load.writers.push(tokio::spawn(write(server, worker, claim, answered, stop)));
         }
         more(&load.answered, 5).await;
         load

@@ -177,7 +177,7 @@ pub fn take(
     let before = Before { class: candidate.class, state, started: false, letter: None };
     outbox.tally.moved(&before, candidate.stored.class, &transition);
     log(&candidate.stored, claimant, &transition, context.now, outbox);
-    let active = active(&candidate, claimant, (holder, transition.next_epoch), context.now);
+    let active = active(&candidate, claimant, holder, transition.next_epoch, context.now);
     let job =
         Job { state: State::Active, epoch: transition.next_epoch, holder: Some(holder), ..job };
     let claimed = Claimed {
@@ -222,7 +222,8 @@ impl Taken {
 fn active(
     candidate: &Candidate,
     claimant: &Claimant,
-    (holder, epoch): (Holder, Epoch),
+    holder: Holder,
+    epoch: Epoch,
     now: Timestamp,
 ) -> ActiveRow {
     let (plain, visibility) = match claimant {

@@ -52,7 +52,7 @@ pub struct Stored<'a> {
 
 /// Decides how a job begins.
 #[must_use]
-pub fn begin(new: &NewJob, (class, key): (ClassId, Arc<ClassKey>), now: Timestamp) -> Stored<'_> {
+pub fn begin(new: &NewJob, class: ClassId, key: Arc<ClassKey>, now: Timestamp) -> Stored<'_> {
     let (state, scheduled_for) = match new.first {
         First::Now => (State::Available, None),
         First::At(at) if at <= now => (State::Available, None),

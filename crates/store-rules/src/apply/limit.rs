@@ -170,7 +170,7 @@ impl Limits {
 
     /// Returns the lane of the jobs of a class that have these keys.
     #[must_use]
-    pub fn lane(&self, (class, key): (ClassId, &ClassKey), number: i64, keys: Keys) -> Lane {
+    pub fn lane(&self, class: ClassId, key: &ClassKey, number: i64, keys: Keys) -> Lane {
         let (gates, share) = (self.gates_of(key, &keys), self.share_of(&key.queue, &keys));
         Lane { class, number: Some(number), gates, keys: Arc::new(keys), share }
     }

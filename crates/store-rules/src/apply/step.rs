@@ -257,8 +257,8 @@ pub fn step<'a>(
         _ => None,
     };
     if let (Some(_), Some(attempt)) = (outcome, attempt) {
-        let lane = (loaded.stored.class, loaded.stored.keys.lane());
-        outbox.gates.release(&attempt.gates, lane);
+        let stored = &loaded.stored;
+        outbox.gates.release(&attempt.gates, stored.class, stored.keys.lane());
         outbox.ended.push(ended(loaded, decided, now));
     }
     let rows = Step {

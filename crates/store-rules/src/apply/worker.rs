@@ -156,7 +156,8 @@ pub fn lapse_needs_count(found: Option<&KnownWorker>, lapse: &Lapse) -> bool {
 /// Returns why the worker keeps what it holds.
 pub fn lapse<'a>(
     found: Option<&KnownWorker>,
-    (lapse, in_flight): (&'a Lapse, u32),
+    lapse: &'a Lapse,
+    in_flight: u32,
     now: Timestamp,
     outbox: &mut Outbox,
 ) -> Result<Moved<'a>, WorkerMoveRefusal> {

@@ -61,7 +61,7 @@ pub(super) async fn move_worker<B: Backend>(
     let found = backend.worker(step.worker)?;
     let now = backend.context().now;
     match worker::move_worker(found.as_ref(), step, now, backend.outbox()) {
-        Ok(moved) => end_move(backend, (step.worker, found), &moved, &step.evidence).await.map(Ok),
+        Ok(moved) => end_move(backend, step.worker, found, &moved, &step.evidence).await.map(Ok),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
@@ -111,17 +111,16 @@ async fn lapse<B: Backend>(
         0
     };
     let now = backend.context().now;
-    match worker::lapse(found.as_ref(), (lapse, in_flight), now, backend.outbox()) {
-        Ok(moved) => {
-            end_move(backend, (lapse.worker, found), &moved, &lapse.evidence).await.map(Ok)
-        }
+    match worker::lapse(found.as_ref(), lapse, in_flight, now, backend.outbox()) {
+        Ok(moved) => end_move(backend, lapse.worker, found, &moved, &lapse.evidence).await.map(Ok),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
 
 async fn end_move<B: Backend>(
     backend: &mut B,
-    (worker, found): (WorkerId, Option<KnownWorker>),
+    worker: WorkerId,
+    found: Option<KnownWorker>,
     moved: &worker::Moved<'_>,
     evidence: &str,
 ) -> Result<WorkerMoved, B::Error> {
@@ -132,7 +131,7 @@ async fn end_move<B: Backend>(
     let (moved, kept) = match release {
         Some(release) => {
             let plain = found.is_some_and(|found| found.plain);
-            take_back(backend, (worker, plain), release).await?
+            take_back(backend, worker, plain, release).await?
         }
         None => (Vec::new(), backend.count_in_flight(worker).await?),
     };
@@ -142,7 +141,8 @@ async fn end_move<B: Backend>(
 /// Takes back what a worker holds; returns also how many attempts it keeps.
 async fn take_back<B: Backend>(
     backend: &mut B,
-    (worker, plain): (WorkerId, bool),
+    worker: WorkerId,
+    plain: bool,
     release: &Release<'_>,
 ) -> Result<(Vec<Moved>, u32), B::Error> {
     let in_flight = backend.attempts_of(worker).await?;

@@ -4,7 +4,7 @@ use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::error::StoreError;
 use outlast_store::event::{Event, NewestPage, NewestQuery};
 
-use super::{LOOKED_MAX, Logged, TimePosition};
+use super::{LOOKED_MAX, Logged, TimePosition, Times};
 use crate::codec;
 
 /// Batches that are read at once, at first and at most: after the first ones it is known how long they are.
@@ -33,15 +33,15 @@ impl<'q> Newest<'q> {
     ///
     /// # Errors
     /// Returns that its cursor is none.
-    pub fn of(query: &'q NewestQuery, life: (i64, i64)) -> Result<Self, StoreError> {
+    pub fn of(query: &'q NewestQuery, life: Times) -> Result<Self, StoreError> {
         let mut end = query.until.map_or(TimePosition::END, |until| TimePosition::at(until.0));
-        end = end.min(TimePosition::at(life.1.saturating_add(1)));
+        end = end.min(TimePosition::at(life.to.saturating_add(1)));
         if let Some(text) = &query.before {
             let place = TimePosition::parse(text)
                 .ok_or_else(|| StoreError::Rejected(format!("`{text}` is not an event cursor")))?;
             end = end.min(place);
         }
-        let since = query.since.map_or(i64::MIN, |since| since.0).max(life.0);
+        let since = query.since.map_or(i64::MIN, |since| since.0).max(life.from);
         let limit = usize::try_from(query.of.limit).unwrap_or(usize::MAX);
         let (events, stopped) = (Vec::new(), None);
         Ok(Self { query, end, since, limit, events, looked: 0, batches: 0, bytes: 0, stopped })

@@ -82,7 +82,7 @@ impl Values {
             ids: query.ids,
             created_from: query.created_from,
             created_before: query.created_before,
-            keys: query.keys.iter().filter_map(pair).collect(),
+            keys: query.keys.iter().filter_map(|(name, value)| pair(name, value)).collect(),
             error: query.error.as_deref().map(plain_part),
             id_suffix: query.id_suffix.clone(),
             ..Self::default()
@@ -92,8 +92,8 @@ impl Values {
 
 /// A key and its value as they are in the text of all keys. No value contains such a text by chance:
 /// its quotation marks would be escaped.
-fn pair((name, value): (&String, &String)) -> Option<String> {
-    let text = |text: &String| serde_json::to_string(text).ok();
+fn pair(name: &str, value: &str) -> Option<String> {
+    let text = |text: &str| serde_json::to_string(text).ok();
     Some(format!("{}:{}", text(name)?, text(value)?))
 }
 
@@ -260,16 +260,16 @@ impl Filter {
     /// Returns the statement that finds the numbers of matching jobs of a range, highest first.
     pub(super) fn select(&self, from: &str) -> String {
         let (low, high, _) = self.dialect.range;
-        self.between(from, (low, high))
+        self.between(from, low, high)
     }
 
     /// Returns the statement that does so in each of some blocks, if a store has one.
     pub(super) fn select_in_blocks(&self) -> Option<String> {
         let in_blocks = self.dialect.in_blocks?;
-        Some(in_blocks(&self.between("job_row j", ("b.low", "b.high"))))
+        Some(in_blocks(&self.between("job_row j", "b.low", "b.high")))
     }
 
-    fn between(&self, from: &str, (low, high): (&str, &str)) -> String {
+    fn between(&self, from: &str, low: &str, high: &str) -> String {
         // The walked table's own number: it is read in this order, backwards.
         let seq = from.split_whitespace().nth(1).unwrap_or("j");
         let limit = self.dialect.range.2;

@@ -77,7 +77,8 @@ pub fn filled(
 /// Returns why a job could not be read.
 pub fn dead_letters(
     mut found: Vec<(i64, DeadLetterReason, Timestamp)>,
-    (total, limit): (u64, u32),
+    total: u64,
+    limit: u32,
     mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<DeadLetterPage, StoreError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

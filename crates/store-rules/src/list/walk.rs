@@ -25,8 +25,8 @@ pub trait Look {
     /// Returns the live counts that a plan needs.
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError>;
 
-    /// Counts the jobs of a range of ids, `most` at most.
-    async fn count_ids(&self, range: (JobId, JobId), most: u64) -> Result<u64, StoreError>;
+    /// Counts the jobs with ids from `low` to `high`, `most` at most.
+    async fn count_ids(&self, low: JobId, high: JobId, most: u64) -> Result<u64, StoreError>;
 
     /// Returns the numbers that a statement of [`Dialect`] finds.
     async fn numbers(&self, sql: &str, values: &Values) -> Result<Vec<i64>, StoreError>;
@@ -70,7 +70,7 @@ pub struct Numbers {
 /// Returns what the store says, or that the cursor is none.
 pub async fn find<L: Look>(store: &L, query: &JobQuery) -> Result<Numbers, StoreError> {
     let ids = match query.ids {
-        Some(range) => store.count_ids(range, IDS_MAX + 1).await?,
+        Some((low, high)) => store.count_ids(low, high, IDS_MAX + 1).await?,
         None => 0,
     };
     let plan = Plan::of(query, &store.tallied(query).await?, ids);
@@ -181,13 +181,16 @@ impl<L: Look> Walk<'_, L> {
         &self,
         filter: &Filter,
         from: &str,
-        range: (i64, i64),
-        (limit, among): (usize, Vec<i64>),
+        values: Values,
     ) -> Result<Vec<i64>, StoreError> {
+        self.store.numbers(&filter.select(from), &values).await
+    }
+
+    /// Returns what a statement is given that looks for `limit` jobs from `low` on, below `high`.
+    fn values(&self, low: i64, high: i64, limit: usize) -> Values {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let values = Values::of(self.query, self.plan.classes.as_deref());
-        let values = Values { among, range, limit, ..values };
-        self.store.numbers(&filter.select(from), &values).await
+        Values { range: (low, high), limit, ..values }
     }
 
     /// Returns the number after the newest job below `high` that was made at the times that are
@@ -198,7 +201,7 @@ impl<L: Look> Walk<'_, L> {
         let times = Filter::of_times(self.query, L::DIALECT);
         while !times.is_empty() && *looks > 0 && high > self.first {
             let low = high.saturating_sub(SKIP).max(self.first);
-            let newest = self.between(&times, "job_row j", (low, high), (1, Vec::new())).await?;
+            let newest = self.between(&times, "job_row j", self.values(low, high, 1)).await?;
             if let Some(newest) = newest.first() {
                 return Ok(newest + 1);
             }
@@ -260,9 +263,9 @@ impl<L: Look> Walk<'_, L> {
         let mut seqs = Vec::new();
         for block in blocks {
             let low = block << BLOCK_BITS;
-            let range = (low.max(self.first), (low + (1 << BLOCK_BITS)).min(high));
-            let wanted = (wanted - seqs.len(), Vec::new());
-            seqs.extend(self.between(filter, "job_row j", range, wanted).await?);
+            let end = (low + (1 << BLOCK_BITS)).min(high);
+            let values = self.values(low.max(self.first), end, wanted - seqs.len());
+            seqs.extend(self.between(filter, "job_row j", values).await?);
             if seqs.len() >= self.limit.saturating_sub(found) {
                 break;
             }
@@ -288,9 +291,9 @@ impl<L: Look> Walk<'_, L> {
             }
             let low = if at_once { None } else { self.store.lower(&table, high, *step).await? };
             let low = low.filter(|low| *low > self.first);
-            let wanted = (self.limit - found.seqs.len(), Vec::new());
-            let range = (low.unwrap_or(self.first), high);
-            found.seqs.extend(self.between(&filter, &from, range, wanted).await?);
+            let wanted = self.limit - found.seqs.len();
+            let values = self.values(low.unwrap_or(self.first), high, wanted);
+            found.seqs.extend(self.between(&filter, &from, values).await?);
             let Some(low) = low else { return Ok(Found { down_to: None, ..found }) };
             high = low;
             if found.seqs.len() >= self.limit {
@@ -310,10 +313,10 @@ impl<L: Look> Walk<'_, L> {
         if filter.is_empty() {
             return Ok(Found { seqs, down_to });
         }
-        let range = (seqs.last().copied().unwrap_or(self.before), self.before);
+        let low = seqs.last().copied().unwrap_or(self.before);
         let filter = filter.clone().among();
-        let wanted = (self.limit + 1, seqs);
-        let mut seqs = self.between(&filter, "job_row j", range, wanted).await?;
+        let values = Values { among: seqs, ..self.values(low, self.before, self.limit + 1) };
+        let mut seqs = self.between(&filter, "job_row j", values).await?;
         let down_to = if seqs.len() > self.limit { seqs.pop().map(|seq| seq + 1) } else { down_to };
         Ok(Found { seqs, down_to })
     }

@@ -156,7 +156,7 @@ pub async fn import<T: Target>(
             progress = Progress { section: section.name.to_owned(), stored: 0, ..progress };
         }
         let reader = SectionReader::open(folder, section, &manifest)?;
-        import_section(target, (section, reader), &mut progress, page, hear).await?;
+        import_section(target, reader, &mut progress, page, hear).await?;
     }
     target.complete(outlast_core::time::Timestamp(manifest.time_ms)).await?;
     compare(target, &manifest, page, hear).await?;
@@ -177,7 +177,7 @@ async fn refuse_occupied<T: Target>(target: &mut T) -> Result<(), TransferError>
 
 async fn import_section<T: Target>(
     target: &mut T,
-    (section, mut reader): (&'static Section, SectionReader),
+    mut reader: SectionReader,
     progress: &mut Progress,
     page: Page,
     hear: Hear<'_>,
@@ -196,9 +196,9 @@ async fn import_section<T: Target>(
         if !rows.is_empty() && (last || rows.len() >= page.rows || bytes >= page.bytes) {
             progress.stored += rows.len() as u64;
             let rows = std::mem::take(&mut rows);
-            target.write(Part { section, rows, progress }).await?;
+            target.write(Part { section: reader.section(), rows, progress }).await?;
             bytes = 0;
-            hear(Doing::Importing, section.name, progress.stored);
+            hear(Doing::Importing, reader.section().name, progress.stored);
         }
         if last {
             return Ok(());

@@ -6,7 +6,8 @@ use std::collections::BinaryHeap;
 use outlast_store::StoreError;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store_rules::cursor::{
-    Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Window, life_of, window, with_room,
+    Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Times, Window, life_of, window,
+    with_room,
 };
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -43,7 +44,7 @@ pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, Sto
     // Before the job is loaded: what happens to it later is logged after this.
     let end = if query.job.is_some() { Some(end(db)?) } else { None };
     let life = life(db, query)?;
-    let end = end.filter(|_| life.1 < i64::MAX);
+    let end = end.filter(|_| life.to < i64::MAX);
     loop {
         let lanes = lanes(db, reading.cursor())?;
         if reading.read(windows(db, reading.cursor(), lanes, life)?)? {
@@ -57,12 +58,12 @@ fn windows(
     db: &Connection,
     cursor: &Cursor,
     lanes: Vec<(i64, bool)>,
-    life: (i64, i64),
+    life: Times,
 ) -> Result<Vec<Window>, StoreError> {
     let limit = window(lanes.len());
     let mut found = Vec::with_capacity(lanes.len());
     for lane in lanes {
-        found.push((lane, sizes(db, (lane.0, cursor.from(lane.0)), life, limit)?));
+        found.push((lane, sizes(db, lane.0, cursor.from(lane.0), life, limit)?));
     }
     let room = with_room(found.iter().flat_map(|(_, sizes)| sizes).copied().collect());
     let mut select = db.prepare_cached(BODY).map_err(failed)?;
@@ -74,7 +75,7 @@ fn windows(
     let mut windows = Vec::with_capacity(found.len());
     for (lane, sizes) in found {
         let batches = sizes.into_iter().map(&mut logged).collect::<Result<_, _>>()?;
-        windows.push(Window::new(lane, batches, limit));
+        windows.push(Window::new(lane.0, lane.1, batches, limit));
     }
     Ok(windows)
 }
@@ -92,9 +93,9 @@ pub(crate) fn newest(db: &Connection, query: &NewestQuery) -> Result<NewestPage,
     for (lane, _) in lanes(db, &Cursor::default())? {
         let end = match (lane.cmp(&end_lane), time) {
             (_, i64::MAX) => i64::MAX,
-            (std::cmp::Ordering::Less, _) => number_at(db, (lane, 0), time.saturating_add(1))?,
+            (std::cmp::Ordering::Less, _) => number_at(db, lane, 0, time.saturating_add(1))?,
             (std::cmp::Ordering::Equal, _) => end_n,
-            (std::cmp::Ordering::Greater, _) => number_at(db, (lane, 0), time)?,
+            (std::cmp::Ordering::Greater, _) => number_at(db, lane, 0, time)?,
         };
         heads.extend(last(lane, end)?);
     }
@@ -115,7 +116,7 @@ fn in_lanes(db: &Connection, query: &EventQuery) -> Result<EventQuery, StoreErro
     let Some(place) = place else { return Ok(query.clone()) };
     let mut firsts = Vec::new();
     for (lane, _) in lanes(db, &Cursor::default())? {
-        firsts.push((lane, number_at(db, (lane, 0), place.first_time(lane))?));
+        firsts.push((lane, number_at(db, lane, 0, place.first_time(lane))?));
     }
     Ok(EventQuery { after: Some(Cursor::after(place, &firsts).text()), ..query.clone() })
 }
@@ -133,13 +134,14 @@ fn lanes(db: &Connection, cursor: &Cursor) -> Result<Vec<(i64, bool)>, StoreErro
 
 fn sizes(
     db: &Connection,
-    (lane, from): (i64, i64),
-    (from_time, to_time): (i64, i64),
+    lane: i64,
+    from: i64,
+    life: Times,
     limit: usize,
 ) -> Result<Vec<Size>, StoreError> {
-    let first = if from_time > i64::MIN { number_at(db, (lane, from), from_time)? } else { from };
-    let end = match to_time.checked_add(1) {
-        Some(later) => number_at(db, (lane, first), later)?,
+    let first = if life.from > i64::MIN { number_at(db, lane, from, life.from)? } else { from };
+    let end = match life.to.checked_add(1) {
+        Some(later) => number_at(db, lane, first, later)?,
         None => i64::MAX,
     };
     let mut select = db.prepare_cached(SIZES).map_err(failed)?;
@@ -154,7 +156,7 @@ fn sizes(
 
 /// Returns the number from which the batches of a lane have this time or a later one. Time never
 /// falls within a lane, so a binary search finds it, and no index of times must be written.
-fn number_at(db: &Connection, (lane, from): (i64, i64), time: i64) -> Result<i64, StoreError> {
+fn number_at(db: &Connection, lane: i64, from: i64, time: i64) -> Result<i64, StoreError> {
     let mut last = db
         .prepare_cached("select n from event_batch where lane = ?1 order by n desc limit 1")
         .map_err(failed)?;
@@ -178,7 +180,7 @@ fn number_at(db: &Connection, (lane, from): (i64, i64), time: i64) -> Result<i64
 /// Within which time a job has events: from when it was stored until it came to where it is, and
 /// its latest attempt ended. A store that was moved here may have been written by several
 /// servers, whose clocks differed little. One that was discarded may have been purged since.
-fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
+fn life(db: &Connection, query: &EventQuery) -> Result<Times, StoreError> {
     let Some(job) = query.job else { return Ok(EVER) };
     let mut select = db
         .prepare_cached(
@@ -207,7 +209,7 @@ fn life(db: &Connection, query: &EventQuery) -> Result<(i64, i64), StoreError> {
     let Some((from, to)) = found.optional().map_err(failed)? else {
         return Ok(EVER);
     };
-    Ok(life_of(query, (from, to)))
+    Ok(life_of(query, from, to))
 }
 
 /// The cursor after everything there is.

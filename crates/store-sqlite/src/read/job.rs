@@ -60,7 +60,7 @@ fn by_seq(db: &Connection, seq: i64, longest: i64) -> Result<JobRecord, StoreErr
     let (_, job) = stored(found, |class| class_key(db, class))?;
     let args = found.get(OMITTED).map_err(failed)?;
     let job = Arc::new(job);
-    let mut record = moving(db, (seq, longest), &job)?;
+    let mut record = moving(db, seq, longest, &job)?;
     record.omitted.args = args;
     complete(db, seq, &mut record)?;
     Ok(record)
@@ -72,10 +72,11 @@ const OMITTED: usize = 15;
 /// Reads the moving part, wherever it is.
 fn moving(
     db: &Connection,
-    (seq, longest): (i64, i64),
+    seq: i64,
+    longest: i64,
     job: &Arc<StoredJob>,
 ) -> Result<JobRecord, StoreError> {
-    let found = match finished(db, (seq, longest), job)? {
+    let found = match finished(db, seq, longest, job)? {
         Some(record) => Some(record),
         None => match active(db, seq, job)? {
             Some(record) => Some(record),
@@ -105,7 +106,8 @@ fn base(
 
 fn finished(
     db: &Connection,
-    (seq, longest): (i64, i64),
+    seq: i64,
+    longest: i64,
     job: &Arc<StoredJob>,
 ) -> Result<Option<JobRecord>, StoreError> {
     let mut select = db

@@ -45,7 +45,7 @@ impl Look for Lists<'_> {
         Ok(Tallied::of(query, queue::tally(self.0, None)?))
     }
 
-    async fn count_ids(&self, (from, to): (JobId, JobId), most: u64) -> Result<u64, StoreError> {
+    async fn count_ids(&self, from: JobId, to: JobId, most: u64) -> Result<u64, StoreError> {
         let sql = "select count(*) from
             (select 1 from job_row where id between ? and ? limit ?)";
         let found = self.column(sql, [id(from), id(to), row::int(most).into()].into())?;
@@ -189,5 +189,5 @@ pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPag
     let sql = "select coalesce(sum(exhausted + abandoned), 0) from tally";
     let total = Lists(db).column(sql, Vec::new())?.first().copied().unwrap_or(0);
     let total = u64::try_from(total).unwrap_or(0);
-    list::dead_letters(found, (total, page.limit), |seq| listed(db, seq).map(Some))
+    list::dead_letters(found, total, page.limit, |seq| listed(db, seq).map(Some))
 }

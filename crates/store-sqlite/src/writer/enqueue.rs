@@ -27,8 +27,8 @@ impl Tx<'_> {
     /// Stores a job, or returns `None` when its id is known.
     pub(super) fn insert_job(&mut self, new: &NewJob) -> Result<Option<Enqueued>, StoreError> {
         let id = self.cache.classes.get_or_make(self.db, &new.stored_in())?;
-        let class = (id, Arc::clone(self.cache.classes.key(id)?));
-        let stored = enqueue::begin(new, class, self.batch.context.now);
+        let key = Arc::clone(self.cache.classes.key(id)?);
+        let stored = enqueue::begin(new, id, key, self.batch.context.now);
         let Some(seq) = self.insert_job_row(&stored.job, &new.payload)? else { return Ok(None) };
         if self.cache.classes.enters(id, seq >> BLOCK_BITS) {
             self.execute(

@@ -106,7 +106,7 @@ impl Tx<'_> {
                 .map_err(failed)?;
             let Some((found, at)) = begins else { break };
             if at < day.0 {
-                let count = self.prune_lane((found, left), day, room)?;
+                let count = self.prune_lane(found, left, day, room)?;
                 left -= i64::try_from(count).unwrap_or(i64::MAX);
                 deleted += count;
             }

@@ -97,7 +97,8 @@ impl Tx<'_> {
     /// day and that there is room for; returns how many.
     pub(super) fn prune_lane(
         &self,
-        (lane, limit): (i64, i64),
+        lane: i64,
+        limit: i64,
         day: Timestamp,
         room: &mut Room,
     ) -> Result<usize, StoreError> {

@@ -14,7 +14,7 @@ async fn no_read_scans_a_store_of_200_000_ended_jobs() {
     let path = folder.path().join("jobs.db");
     SqliteStore::migrate(&path).unwrap();
     let db = Connection::open(&path).unwrap();
-    let fill = sized(include_str!("../large.sql"), (200_000, 40_000, 1_000), 1_800_000_000_000);
+    let fill = sized(include_str!("../large.sql"), 200_000, 40_000, 1_000, 1_800_000_000_000);
     db.execute_batch(&format!("pragma synchronous = off; begin; {fill} commit")).unwrap();
     drop(db);
     let store = SqliteStore::open(&path, &Options { unsafe_no_fsync: true, clock: None }).unwrap();

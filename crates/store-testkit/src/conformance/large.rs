@@ -267,7 +267,7 @@ fn of_times() -> impl Iterator<Item = Read> {
 
 /// Puts sizes into the SQL that fills a store; its times are a few days before `now`.
 #[must_use]
-pub fn sized(sql: &str, (finished, scheduled, workers): (u64, u64, u64), now: i64) -> String {
+pub fn sized(sql: &str, finished: u64, scheduled: u64, workers: u64, now: i64) -> String {
     let base = now - 6 * 24 * 3_600_000;
     sql.replace("FINISHED", &finished.to_string())
         .replace("SCHEDULED", &scheduled.to_string())

@@ -286,13 +286,12 @@ fn output_is_kept_once_and_in_order<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(rest, lines[1..2]);
 }
 
-fn print<H: Harness>(
-    world: &mut World<'_, H>,
-    (job, epoch): (JobId, Epoch),
-    (n, stream, bytes): (u32, Stream, &[u8]),
-) {
-    let chunk = LogChunk { job, epoch, n, stream, bytes: bytes.to_vec() };
+fn print<H: Harness>(world: &mut World<'_, H>, chunk: LogChunk) {
     assert_eq!(world.one(Command::Log(chunk)), Reply::Done);
+}
+
+fn chunk(job: JobId, epoch: Epoch, n: u32, stream: Stream, bytes: &[u8]) -> LogChunk {
+    LogChunk { job, epoch, n, stream, bytes: bytes.to_vec() }
 }
 
 /// The numbers of attempts, and what they printed.
@@ -310,21 +309,21 @@ fn printed<H: Harness>(world: &World<'_, H>, job: JobId) -> Vec<(u64, Vec<u8>)> 
 fn output_of_an_attempt_that_never_was_goes_nowhere<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
     let id = world.add_plain();
-    print(world, (id, Epoch(1)), (0, Stream::Stdout, b"early"));
+    print(world, chunk(id, Epoch(1), 0, Stream::Stdout, b"early"));
     let first = world.run(hand);
     for epoch in [0, 2, 1 << 40] {
-        print(world, (id, Epoch(epoch)), (0, Stream::Stderr, b"invented"));
+        print(world, chunk(id, Epoch(epoch), 0, Stream::Stderr, b"invented"));
     }
-    print(world, (id, first.epoch), (0, Stream::Stdout, b"first"));
+    print(world, chunk(id, first.epoch, 0, Stream::Stdout, b"first"));
     world.finish(&first, hand, ReportedOutcome::Lost).unwrap();
-    print(world, (id, first.epoch), (1, Stream::Stdout, b"late"));
+    print(world, chunk(id, first.epoch, 1, Stream::Stdout, b"late"));
     let silent = world.run(hand);
     world.finish(&silent, hand, ReportedOutcome::Interrupted).unwrap();
     let last = world.run(hand);
-    print(world, (id, silent.epoch), (0, Stream::Stdout, b"later"));
-    print(world, (id, last.epoch), (0, Stream::Stdout, b"last"));
+    print(world, chunk(id, silent.epoch, 0, Stream::Stdout, b"later"));
+    print(world, chunk(id, last.epoch, 0, Stream::Stdout, b"last"));
     world.finish(&last, hand, ReportedOutcome::Completed).unwrap();
-    print(world, (id, first.epoch), (2, Stream::Stdout, b"latest"));
+    print(world, chunk(id, first.epoch, 2, Stream::Stdout, b"latest"));
     let all = printed(world, id);
     let all: Vec<_> = all.iter().map(|(epoch, bytes)| (*epoch, bytes.as_slice())).collect();
     let expected =
@@ -339,10 +338,10 @@ fn output_of_an_attempt_is_bounded_with_the_remarks_of_its_worker<H: Harness>(
     let id = world.add_plain();
     let attempt = (id, world.run(hand).epoch);
     let (output, remarks) = (vec![b'x'; LOG_BYTES_MAX], vec![b'y'; LOG_REMARKS_BYTES_MAX]);
-    print(world, attempt, (0, Stream::Stdout, &output));
-    print(world, attempt, (1, Stream::Stderr, b"x"));
-    print(world, attempt, (2, Stream::Worker, b"cut"));
-    print(world, attempt, (3, Stream::Worker, &remarks));
+    print(world, chunk(attempt.0, attempt.1, 0, Stream::Stdout, &output));
+    print(world, chunk(attempt.0, attempt.1, 1, Stream::Stderr, b"x"));
+    print(world, chunk(attempt.0, attempt.1, 2, Stream::Worker, b"cut"));
+    print(world, chunk(attempt.0, attempt.1, 3, Stream::Worker, &remarks));
     let kept: Vec<_> = printed(world, id).iter().map(|(_, bytes)| bytes.len()).collect();
     assert_eq!(kept, [LOG_BYTES_MAX, 3]);
 }

@@ -64,7 +64,7 @@ impl Tx<'_> {
                     }
                     // An expired job is refused by the rules, and left to the sweep.
                     if let Some(claimed) = self.take(head.seq.unsigned_abs(), &taker, &lane.gates) {
-                        self.tables.shares.claimed(lane, (head.rank, head.seq), now);
+                        self.tables.shares.claimed(lane, head.rank, head.seq, now);
                         bytes += claimed.bytes();
                         claims.jobs.push(claimed);
                     }
@@ -164,8 +164,7 @@ impl Tx<'_> {
             let Some(row) = self.tables.rows.get(seq) else { continue };
             let keys = &row.stored.keys;
             let lane = *known.entry((row.class, keys)).or_insert_with(|| {
-                let class = (row.class, row.stored.key.as_ref());
-                lanes.push(limits.lane(class, keys.lane(), keys.clone()));
+                lanes.push(limits.lane(row.class, &row.stored.key, keys.lane(), keys.clone()));
                 lanes.len().saturating_sub(1)
             });
             heads.push(LaneJob { lane, rank: rank(*priority, *turn), seq: number(*seq) });

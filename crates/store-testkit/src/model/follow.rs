@@ -74,7 +74,7 @@ impl Tx<'_> {
                 queue += 1;
             }
             let Some(group) = groups.get_mut(queue) else { continue };
-            claims.jobs.push(self.take_as(group, taken, (&taker, &limits), claim)?);
+            claims.jobs.push(self.take_as(group, taken, &taker, claim)?);
         }
         let max = usize::try_from(claim.max.get()).unwrap_or(usize::MAX);
         if claims.jobs.len() > max {
@@ -111,10 +111,11 @@ impl Tx<'_> {
         &mut self,
         group: &mut Group,
         taken: &Claimed,
-        (taker, limits): (&Taker<'_>, &Limits),
+        taker: &Taker<'_>,
         claim: &Claim,
     ) -> Result<Claimed, String> {
         let (id, now) = (taken.job.id, self.now());
+        let limits = self.tables.limits_in_force();
         if claim.avoids(id) {
             return Err(format!("{id} is avoided"));
         }
@@ -140,7 +141,7 @@ impl Tx<'_> {
         if let Some(stop) = self.tables.stop(&lane.gates, claim.is_prefetch, now) {
             return Err(format!("{id} must not start: {stop:?}"));
         }
-        self.tables.shares.claimed(&lane, (head.rank, head.seq), now);
+        self.tables.shares.claimed(&lane, head.rank, head.seq, now);
         self.take(head.seq.unsigned_abs(), taker, &lane.gates)
             .ok_or_else(|| format!("the rules do not give out {id}"))
     }

@@ -117,7 +117,7 @@ impl Tables {
 
     fn state(&self, gate: &LaneGate) -> Gate {
         let found = self.gates.get(&gate.id).map(|row| &row.record);
-        gate_state((gate.concurrency, gate.rate), found)
+        gate_state(gate.concurrency, gate.rate, found)
     }
 
     pub(super) fn charge(&mut self, gates: &[LaneGate], now: Timestamp) {

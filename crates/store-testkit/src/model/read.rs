@@ -400,7 +400,7 @@ impl Tables {
         let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);
         let found = letters().filter(|(seq, ..)| *seq < before);
         let found = found.map(|(seq, reason, at)| (number(seq), reason, at)).collect();
-        list::dead_letters(found, (total, page.limit), |seq| Ok(self.listed(seq)))
+        list::dead_letters(found, total, page.limit, |seq| Ok(self.listed(seq)))
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {

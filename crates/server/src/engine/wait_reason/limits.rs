@@ -78,7 +78,7 @@ impl GatesInForce {
     fn shut<'a>(&'a self, job: Subject<'a>) -> impl Iterator<Item = (GateOf<'a>, Shut)> {
         self.limits.iter().filter_map(move |limit| {
             let gate = limit.gate_of(job)?;
-            let state = gate_state((limit.concurrency, limit.rate), self.gates.get(&gate.id()));
+            let state = gate_state(limit.concurrency, limit.rate, self.gates.get(&gate.id()));
             let (_, shut) = admit(&[state], 1, self.now).shut?;
             Some((gate, shut))
         })

@@ -434,7 +434,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
                 if let Some(charged) = &mut memory.charged {
                     charged.charge(&lane.gate_ids());
                 }
-                memory.shares.claimed(lane, place, memory.now);
+                memory.shares.claimed(lane, place.0, place.1, memory.now);
             }
             self.done.jobs.push((job, lane.cloned()));
         }
@@ -535,7 +535,7 @@ impl<S: LaneSource> ClaimInProgress<'_, S> {
                     .into()
             });
         };
-        let lane = self.limits.lane((class, &key), number, keys);
+        let lane = self.limits.lane(class, &key, number, keys);
         cache.learn(lane.clone());
         Ok(lane)
     }

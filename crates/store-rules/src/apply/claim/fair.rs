@@ -164,7 +164,7 @@ impl Shares {
     }
 
     /// A job of a lane was taken, if it has a share.
-    pub fn claimed(&mut self, lane: &Lane, (rank, seq): (i64, i64), now: Timestamp) {
+    pub fn claimed(&mut self, lane: &Lane, rank: i64, seq: i64, now: Timestamp) {
         let Some(share) = &lane.share else { return };
         // An attempt before it that ended at another server, or in this batch, keeps its charge.
         self.charges.remove(&seq);
@@ -276,9 +276,9 @@ impl ShareOrder {
         }
     }
 
-    /// Leaves out the places after this one.
-    pub fn end_after(&mut self, last: (i64, i64)) {
-        self.places.retain(|(head, _)| (head.rank, head.seq) <= last);
+    /// Leaves out the places after that of this rank and number.
+    pub fn end_after(&mut self, rank: i64, seq: i64) {
+        self.places.retain(|(head, _)| (head.rank, head.seq) <= (rank, seq));
     }
 
     /// Tries the next place: `take` says whether the head starts. One that does not is the last of

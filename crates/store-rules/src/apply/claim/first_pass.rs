@@ -66,7 +66,7 @@ impl FirstPassPage {
     pub fn turns(&self, shares: &mut Shares, now: Timestamp) -> ShareOrder {
         let mut turns = shares.turns(&self.lanes, self.heads.clone(), now);
         if let Some(upto) = self.upto {
-            turns.end_after(upto);
+            turns.end_after(upto.0, upto.1);
         }
         turns
     }

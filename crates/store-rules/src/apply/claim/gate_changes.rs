@@ -34,14 +34,14 @@ impl GateChanges {
         gates.iter().for_each(|gate| self.change(*gate, 1));
     }
 
-    /// An attempt that was charged to these has ended; it was of a job of this lane.
-    pub fn release(&mut self, gates: &[GateId], lane: (ClassId, i64)) {
+    /// An attempt that was charged to these has ended; it was of a job of this lane of a class.
+    pub fn release(&mut self, gates: &[GateId], class: ClassId, lane: i64) {
         for gate in gates {
             self.change(*gate, -1);
             self.released.insert(*gate);
         }
         if !gates.is_empty() {
-            self.left.entry(lane).or_default().extend(gates);
+            self.left.entry((class, lane)).or_default().extend(gates);
         }
     }
 
@@ -67,7 +67,7 @@ impl GateChanges {
     /// Returns where slots are free by now.
     #[must_use]
     pub fn freed_slots(&self) -> FreedSlots {
-        let lanes = self.left.keys().copied().filter(|lane| self.is_left(*lane));
+        let lanes = self.left.keys().copied().filter(|(class, lane)| self.is_left(*class, *lane));
         FreedSlots { gates: self.freed_gates().collect(), lanes: lanes.collect() }
     }
 
@@ -84,13 +84,15 @@ impl GateChanges {
     /// Returns the lanes of a class in which a job has left such a gate.
     pub fn freed_lanes(&self, class: ClassId) -> impl Iterator<Item = i64> {
         let of_class = self.left.range((class, i64::MIN)..=(class, i64::MAX));
-        of_class.map(|(lane, _)| *lane).filter(|lane| self.is_left(*lane)).map(|lane| lane.1)
+        of_class
+            .filter(|((class, lane), _)| self.is_left(*class, *lane))
+            .map(|((_, lane), _)| *lane)
     }
 
-    fn is_left(&self, lane: (ClassId, i64)) -> bool {
-        let gates = self.left.get(&lane).into_iter().flatten();
+    fn is_left(&self, class: ClassId, lane: i64) -> bool {
+        let gates = self.left.get(&(class, lane)).into_iter().flatten();
         // Lane 0 is that of jobs without keys, for which no walk looks.
-        lane.1 != 0 && gates.into_iter().any(|gate| self.has_freed(*gate))
+        lane != 0 && gates.into_iter().any(|gate| self.has_freed(*gate))
     }
 
     /// Whether an attempt ended that gates counted.

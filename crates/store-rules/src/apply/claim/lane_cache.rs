@@ -202,7 +202,7 @@ impl LaneCache {
     pub fn learn(&mut self, lane: Lane) {
         if let Some(number) = lane.number.filter(|_| !lane.keys.is_empty()) {
             self.is_uncertain = true;
-            lane.gates.iter().for_each(|gate| self.waits_for(gate.id, (lane.class, number)));
+            lane.gates.iter().for_each(|gate| self.waits_for(gate.id, lane.class, number));
             self.lanes.insert((lane.class, number), lane);
         }
     }
@@ -258,7 +258,7 @@ impl LaneCache {
                     self.tried.insert(of);
                     let gates = lane.gates.iter().map(|gate| gate.id);
                     let shut = gates.filter(|gate| chosen.stopped.iter().any(|it| it.0 == *gate));
-                    shut.for_each(|gate| self.waits_for(gate, of));
+                    shut.for_each(|gate| self.waits_for(gate, of.0, of.1));
                 }
                 None if chosen.is_all && !gave.contains(&nth) => self.is_empty(lane),
                 // It is among those that gave jobs lately.
@@ -294,7 +294,8 @@ impl LaneCache {
     }
 
     /// A lane that has jobs has to pass a gate.
-    fn waits_for(&mut self, gate: GateId, lane: (ClassId, i64)) {
+    fn waits_for(&mut self, gate: GateId, class: ClassId, number: i64) {
+        let lane = (class, number);
         let behind = self.behind.entry(gate);
         if behind.last() != Some(&lane) {
             behind.retain(|known| *known != lane);

@@ -73,6 +73,12 @@ impl fmt::Debug for SectionReader {
 }
 
 impl SectionReader {
+    /// Returns the section that it reads.
+    #[must_use]
+    pub const fn section(&self) -> &'static Section {
+        self.section
+    }
+
     /// Opens the file of a section of which the manifest says `entry`.
     ///
     /// # Errors

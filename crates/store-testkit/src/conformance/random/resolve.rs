@@ -514,11 +514,11 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
             .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
         origin: if jitter { Origin::Ojs } else { Origin::Execution },
         by: String::new(),
-        unique: spec.unique.map(unique),
+        unique: spec.unique.map(|(key, policy)| unique(key, policy)),
     }
 }
 
-fn unique((key, policy): (u8, u8)) -> Unique {
+fn unique(key: u8, policy: u8) -> Unique {
     let ended = States::LIVE.with(State::Completed).with(State::Cancelled);
     Unique {
         fingerprint: [key; 32],

@@ -49,14 +49,10 @@ impl World {
         Self { now: 0, seq: 0, tenants: Vec::new(), servers, ended: BTreeMap::new() }
     }
 
-    fn add(&mut self, name: &'static str, (weight, takes): (u32, i64), jobs: i64) {
-        self.add_at(name, (weight, takes), jobs, 0);
-    }
-
-    fn add_at(&mut self, name: &'static str, (weight, takes): (u32, i64), jobs: i64, rank: i64) {
+    fn add(&mut self, name: &'static str, weight: u32, takes: i64, jobs: i64) {
         let waiting = (self.seq..self.seq + jobs).collect();
         self.seq += jobs;
-        self.tenants.push(Tenant { name, weight, rank, takes, waiting });
+        self.tenants.push(Tenant { name, weight, rank: 0, takes, waiting });
     }
 
     fn lanes(&self) -> Vec<Lane> {
@@ -110,7 +106,7 @@ impl World {
             for (head, slot) in chosen.into_iter().zip(free) {
                 let tenant = &mut self.tenants[head.lane];
                 assert_eq!(tenant.waiting.pop_front(), Some(head.seq), "oldest first");
-                server.shares.claimed(&lanes[head.lane], (head.rank, head.seq), now);
+                server.shares.claimed(&lanes[head.lane], head.rank, head.seq, now);
                 let ended = after(head.seq, tenant.takes);
                 server.busy[slot] = Some((self.now + tenant.takes, ended, tenant.name));
             }
@@ -144,9 +140,9 @@ fn close(found: usize, expected: usize, by: usize) {
 #[test]
 fn weights_share_ten_slots_and_a_million_jobs_delay_ten_by_seconds() {
     let mut world = World::new(&[10]);
-    world.add("a", (1, SECOND), 100_000);
-    world.add("b", (1, SECOND), 10);
-    world.add("c", (3, SECOND), 1_000);
+    world.add("a", 1, SECOND, 100_000);
+    world.add("b", 1, SECOND, 10);
+    world.add("c", 3, SECOND, 1_000);
     world.run_until(6 * SECOND);
     assert_eq!(world.ended("b"), 10, "first in, first out would take 2.8 hours");
     close(world.ended("c"), 36, 4);
@@ -161,10 +157,10 @@ fn weights_share_ten_slots_and_a_million_jobs_delay_ten_by_seconds() {
 #[test]
 fn slot_time_counts_and_not_starts() {
     let mut world = World::new(&[100]);
-    world.add("a", (1, 600 * SECOND), 10_000);
+    world.add("a", 1, 600 * SECOND, 10_000);
     world.step();
     assert_eq!(world.running("a"), 100);
-    world.add("b", (1, SECOND), 10_000);
+    world.add("b", 1, SECOND, 10_000);
     // The slots are free after ten minutes; then b gets all of them until it is done.
     world.run_until(12 * 60 * SECOND);
     assert_eq!(world.ended("b"), 10_000);
@@ -173,9 +169,9 @@ fn slot_time_counts_and_not_starts() {
 #[test]
 fn one_slot_goes_round() {
     let mut world = World::new(&[1]);
-    world.add("a", (1, 2 * SECOND), 1_000);
-    world.add("b", (1, SECOND), 1_000);
-    world.add("c", (2, SECOND), 1_000);
+    world.add("a", 1, 2 * SECOND, 1_000);
+    world.add("b", 1, SECOND, 1_000);
+    world.add("c", 2, SECOND, 1_000);
     world.run_until(400 * SECOND);
     // A quarter, a quarter and half of the time.
     close(world.ended("a"), 50, 3);
@@ -186,8 +182,8 @@ fn one_slot_goes_round() {
 #[test]
 fn each_of_two_servers_shares_out_its_own_slots() {
     let mut world = World::new(&[6, 4]);
-    world.add("a", (1, SECOND), 100_000);
-    world.add("b", (1, SECOND), 1_000);
+    world.add("a", 1, SECOND, 100_000);
+    world.add("b", 1, SECOND, 1_000);
     world.run_until(20 * SECOND);
     close(world.ended("b"), 100, 4);
     close(world.ended("a"), 100, 4);
@@ -196,9 +192,10 @@ fn each_of_two_servers_shares_out_its_own_slots() {
 #[test]
 fn shares_hold_within_a_priority_and_priority_goes_first() {
     let mut world = World::new(&[10]);
-    world.add("a", (1, SECOND), 100_000);
-    world.add("b", (1, SECOND), 1_000);
-    world.add_at("urgent", (1, SECOND), 40, -20);
+    world.add("a", 1, SECOND, 100_000);
+    world.add("b", 1, SECOND, 1_000);
+    world.add("urgent", 1, SECOND, 40);
+    world.tenants.last_mut().unwrap().rank = -20;
     world.run_until(4 * SECOND);
     assert_eq!(world.ended("urgent"), 40);
     assert_eq!((world.ended("a"), world.ended("b")), (0, 0));
@@ -210,11 +207,11 @@ fn shares_hold_within_a_priority_and_priority_goes_first() {
 #[test]
 fn share_that_had_no_jobs_has_no_claim_on_time_that_it_did_not_use() {
     let mut world = World::new(&[4]);
-    world.add("a", (1, SECOND), 100_000);
-    world.add("b", (1, SECOND), 1);
+    world.add("a", 1, SECOND, 100_000);
+    world.add("b", 1, SECOND, 1);
     world.run_until(300 * SECOND);
     world.tenants.pop();
-    world.add("b", (1, SECOND), 1_000);
+    world.add("b", 1, SECOND, 1_000);
     let (a, b) = (world.ended("a"), world.ended("b"));
     world.run_until(400 * SECOND);
     close(world.ended("a") - a, 200, 8);
@@ -224,10 +221,10 @@ fn share_that_had_no_jobs_has_no_claim_on_time_that_it_did_not_use() {
 #[test]
 fn debt_is_not_forgotten_while_others_wait() {
     let mut world = World::new(&[2]);
-    world.add("a", (1, 100 * SECOND), 2);
+    world.add("a", 1, 100 * SECOND, 2);
     world.run_until(1);
     world.tenants[0].takes = SECOND;
-    world.add("b", (1, SECOND), 1_000);
+    world.add("b", 1, SECOND, 1_000);
     world.seq += 1_000;
     world.tenants[0].waiting = (world.seq..world.seq + 1_000).collect();
     world.seq += 1_000;
@@ -272,7 +269,7 @@ fn ten_thousand_tenants_all_come_round() {
             }
         }
         for head in chosen {
-            shares.claimed(&lanes[head.lane], (0, head.seq), now);
+            shares.claimed(&lanes[head.lane], 0, head.seq, now);
             shares.ended(after(head.seq, 0), now);
             waiting[seen[head.lane]].pop_front();
         }
@@ -285,8 +282,8 @@ fn ten_thousand_tenants_all_come_round() {
 #[test]
 fn job_that_a_gate_stops_gives_its_place_to_the_next_share() {
     let mut world = World::new(&[]);
-    world.add("a", (1, SECOND), 3);
-    world.add("b", (1, SECOND), 3);
+    world.add("a", 1, SECOND, 3);
+    world.add("b", 1, SECOND, 3);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     let heads = (0..6).map(|seq| LaneJob { lane: usize::from(seq > 2), rank: 0, seq });
     let mut turns = shares.turns(&lanes, heads.collect(), Timestamp(0));
@@ -305,11 +302,11 @@ fn job_that_a_gate_stops_gives_its_place_to_the_next_share() {
 #[test]
 fn batch_that_is_tried_again_is_charged_once() {
     let mut world = World::new(&[]);
-    world.add("a", (1, SECOND), 1);
+    world.add("a", 1, SECOND, 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     for _ in 0..3 {
         shares.begin_batch();
-        shares.claimed(&lanes[0], (0, 0), Timestamp(0));
+        shares.claimed(&lanes[0], 0, 0, Timestamp(0));
     }
     shares.committed(&[], Timestamp(0));
     let pass = |shares: &Shares| shares.states.values().map(|state| state.pass).sum::<i64>();
@@ -325,14 +322,14 @@ fn batch_that_is_tried_again_is_charged_once() {
 #[test]
 fn attempt_that_ends_in_the_batch_that_takes_the_job_again_keeps_its_charge() {
     let mut world = World::new(&[]);
-    world.add("a", (1, SECOND), 1);
+    world.add("a", 1, SECOND, 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     let pass = |shares: &Shares| shares.states.values().map(|state| state.pass).sum::<i64>();
     shares.begin_batch();
-    shares.claimed(&lanes[0], (0, 0), Timestamp(0));
+    shares.claimed(&lanes[0], 0, 0, Timestamp(0));
     shares.committed(&[], Timestamp(0));
     shares.begin_batch();
-    shares.claimed(&lanes[0], (0, 0), Timestamp(10 * SECOND));
+    shares.claimed(&lanes[0], 0, 0, Timestamp(10 * SECOND));
     shares.committed(&[after(0, 10 * SECOND)], Timestamp(10 * SECOND));
     assert_eq!(pass(&shares), 2 * FIRST_ESTIMATE);
     shares.begin_batch();
@@ -343,10 +340,10 @@ fn attempt_that_ends_in_the_batch_that_takes_the_job_again_keeps_its_charge() {
 #[test]
 fn attempts_are_charged_for_the_time_that_they_ran_and_not_for_waiting_at_a_worker() {
     let mut world = World::new(&[]);
-    world.add("a", (1, SECOND), 1);
+    world.add("a", 1, SECOND, 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     let mut pass = |ended: Ended| {
-        shares.claimed(&lanes[0], (0, 0), Timestamp(0));
+        shares.claimed(&lanes[0], 0, 0, Timestamp(0));
         shares.ended(ended, Timestamp(10 * SECOND));
         shares.states.values().map(|state| state.pass).sum::<i64>()
     };
@@ -359,8 +356,8 @@ fn attempts_are_charged_for_the_time_that_they_ran_and_not_for_waiting_at_a_work
 #[test]
 fn share_that_a_limit_held_up_catches_up_by_minutes_at_most() {
     let mut world = World::new(&[]);
-    world.add("a", (1, SECOND), 1);
-    world.add("b", (1, SECOND), 1);
+    world.add("a", 1, SECOND, 1);
+    world.add("b", 1, SECOND, 1);
     let (lanes, mut shares) = (world.lanes(), Shares::default());
     let both = |shares: &mut Shares, now: i64| {
         let heads = (0..2).map(|lane| LaneJob { lane, rank: 0, seq: i64::from(lane == 1) });
@@ -369,7 +366,7 @@ fn share_that_a_limit_held_up_catches_up_by_minutes_at_most() {
     for hour in 0..24 {
         let now = hour * 3_600 * SECOND;
         both(&mut shares, now);
-        shares.claimed(&lanes[0], (0, 100 + hour), Timestamp(now));
+        shares.claimed(&lanes[0], 0, 100 + hour, Timestamp(now));
         shares.ended(after(100 + hour, 3_000 * SECOND), Timestamp(now + 3_000 * SECOND));
     }
     let now = 24 * 3_600 * SECOND;

@@ -19,7 +19,7 @@ pub(in crate::apply) fn per_tenant(concurrency: u32) -> Limits {
 
 pub(in crate::apply) fn lane(limits: &Limits, number: i64) -> Lane {
     let keys = BTreeMap::from([("tenant".into(), format!("t{number}"))]);
-    limits.lane((CLASS, &class(true)), number, Keys::new(keys).unwrap())
+    limits.lane(CLASS, &class(true), number, Keys::new(keys).unwrap())
 }
 
 /// A memory that knows lanes 1 to `lanes`.

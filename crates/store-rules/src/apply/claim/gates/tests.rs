@@ -47,7 +47,7 @@ fn tenant(value: &str) -> Keys {
 /// Two lanes of tenants `a` and `b`, and `each` jobs of each in turn.
 fn two_tenants(limits: &Limits, each: i64) -> (Vec<Lane>, Vec<LaneJob>) {
     let key = class(true);
-    let lane = |number, keys| limits.lane((ClassId(1), &key), number, keys);
+    let lane = |number, keys| limits.lane(ClassId(1), &key, number, keys);
     let lanes = vec![lane(1, tenant("a")), lane(2, tenant("b"))];
     let heads = (0..2 * each).rev().map(|seq| LaneJob {
         lane: usize::try_from(seq % 2).unwrap(),
@@ -95,7 +95,7 @@ fn what_the_batch_has_taken_and_ended_counts() {
     let limits: Limits = [per_tenant(2)].into_iter().collect();
     let (lanes, heads) = two_tenants(&limits, 5);
     let mut changes = GateChanges::default();
-    changes.release(&lanes[0].gate_ids(), (lanes[0].class, 0));
+    changes.release(&lanes[0].gate_ids(), lanes[0].class, 0);
     changes.charge(&lanes[1].gate_ids());
     let chosen = read_all(&lanes, 1).choose(&lanes, turns(&lanes, heads), 10, terms(&changes));
     assert_eq!(seqs(&chosen), [0, 2]);
@@ -262,7 +262,7 @@ fn no_more_heads_are_read_than_a_gate_lets_start_and_one() {
     let per = |name: &str, most, rate| limit(name, Scope::Key("tenant".into()), most, rate);
     let lane = |of: Vec<Limit>| {
         let limits: Limits = of.into_iter().collect();
-        limits.lane((ClassId(1), &class(true)), 1, tenant("a"))
+        limits.lane(ClassId(1), &class(true), 1, tenant("a"))
     };
     assert_eq!(lane(vec![]).jobs_worth_reading(64), 64);
     assert_eq!(lane(vec![per("a", Some(5), None)]).jobs_worth_reading(64), 6);

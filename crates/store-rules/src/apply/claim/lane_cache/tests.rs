@@ -25,7 +25,7 @@ fn what_is_remembered_of_gates_ends_with_their_release_a_second_and_a_failed_bat
     assert!(is_shut(&cache, NOW, &none));
     assert!(!is_shut(&cache, NOW.after(SHUT_FOR), &none));
     let mut ended = GateChanges::default();
-    ended.release(&[gate], (CLASS, 1));
+    ended.release(&[gate], CLASS, 1);
     assert!(!is_shut(&cache, NOW, &ended), "its own batch ends the attempt");
     cache.committed(ended.freed_slots());
     assert!(!is_shut(&cache, NOW, &none));
@@ -102,7 +102,7 @@ fn full(lanes: &[Lane]) -> Selection {
 /// A batch in which an attempt of a lane ended.
 fn ended(lane: &Lane) -> GateChanges {
     let mut changes = GateChanges::default();
-    changes.release(&lane.gate_ids(), (lane.class, lane.number.unwrap()));
+    changes.release(&lane.gate_ids(), lane.class, lane.number.unwrap());
     changes
 }
 

@@ -31,8 +31,7 @@ pub(crate) async fn fill_keyed(
     keyed: Option<Keyed>,
     jobs: usize,
 ) -> Result<(), Failure> {
-    let request =
-        |count| jobs::bulk_request(target.address(), (target.queue(), kind), keyed, count);
+    let request = |count| jobs::bulk_request(target.address(), target.queue(), kind, keyed, count);
     let (full, rest) = (jobs / FILL_BATCH, jobs % FILL_BATCH);
     let mut fillers = Producers::connect(target.address(), FILLERS).await?;
     if full > 0 {
@@ -56,7 +55,7 @@ pub(crate) async fn single(target: &Target, plan: &Plan) -> Result<Figure, Failu
 pub(crate) async fn bulk(target: &Target, plan: &Plan) -> Result<Figure, Failure> {
     let jobs = plan.jobs.unwrap_or(100_000);
     let batch = plan.batch.min(jobs);
-    let request = jobs::bulk_request(target.address(), (target.queue(), NOOP), None, batch);
+    let request = jobs::bulk_request(target.address(), target.queue(), NOOP, None, batch);
     let producers = plan.producers.unwrap_or(4);
     let sending = Sending { request, batch, jobs };
     let mut figure = Figure::new("bulk", Unit::PerSecond);

@@ -64,7 +64,8 @@ pub(crate) fn request(address: &Address, queue: &str, kind: &str) -> Arc<[u8]> {
 /// The request that enqueues many.
 pub(crate) fn bulk_request(
     address: &Address,
-    (queue, kind): (&str, &str),
+    queue: &str,
+    kind: &str,
     keyed: Option<Keyed>,
     count: usize,
 ) -> Arc<[u8]> {

@@ -246,9 +246,9 @@ pub(crate) fn run() -> ExitCode {
     }
     use_colour(!environment.no_color());
     last_job::keep_below(&environment);
-    let verbosity = (cli.command.verbosity(), cli.parent.is_some());
+    let verbosity = cli.command.verbosity();
     let outcome = log_format(&cli, &environment).and_then(|format| {
-        log::start(format, verbosity, &environment)?;
+        log::start(format, verbosity, cli.parent.is_some(), &environment)?;
         cli.parent.map_or(Ok(()), process::end_with)?;
         cli.command.run(&environment, format)
     });

@@ -45,7 +45,7 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
     };
     log::never_wait();
     // The guardian has started with the same filter.
-    if let Err(failure) = log::start(format, (Verbosity::Info, parent.is_some()), &environment) {
+    if let Err(failure) = log::start(format, Verbosity::Info, parent.is_some(), &environment) {
         return failure.exit.into();
     }
     let daemon =
@@ -80,9 +80,9 @@ fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, F
     let hooks = StageHooks { ready: service_manager::ready, stopping: service_manager::stopping };
     let code = runtime.block_on(async {
         service_manager::keep_watchdog(environment);
-        let link = GuardianLink::from_stdin()
+        let (link, identity) = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link, hooks).await)
+        Ok::<i32, Failure>(daemon::run(config, link, identity, hooks).await)
     })?;
     match code {
         0 => Ok(Exit::Ok),

@@ -81,7 +81,8 @@ pub(crate) fn say(line: impl fmt::Display) {
 /// server from its log, whatever the user wants to see of it.
 pub(crate) fn start(
     format: LogFormat,
-    (verbosity, has_parent): (Verbosity, bool),
+    verbosity: Verbosity,
+    has_parent: bool,
     environment: &Environment,
 ) -> Result<(), Failure> {
     let default = match verbosity {

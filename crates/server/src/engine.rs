@@ -172,7 +172,7 @@ impl Engine {
         tokio::spawn(vitals::watch(shared.vitals.clone(), "the writer of heartbeats", writer));
         let writer = unique_jobs::run(storage.clone(), inputs.downgrade(), requests);
         tokio::spawn(vitals::watch(shared.vitals.clone(), "the writer of unique jobs", writer));
-        let events = event_loop::run(storage, server, (inputs.downgrade(), receiver));
+        let events = event_loop::run(storage, server, inputs.downgrade(), receiver);
         tokio::spawn(vitals::watch(shared.vitals.clone(), "the engine loop", events));
         let inner =
             Inner { store, settings, server, inputs, heartbeats, unique_jobs, shared, metrics };
@@ -397,7 +397,7 @@ impl Engine {
                 }
                 claimed => claimed?,
             };
-            self.claimed_plain(&claimed, (&queues, tenant.as_deref()), end);
+            self.claimed_plain(&claimed, &queues, tenant.as_deref(), end);
             let claimed = claimed.jobs;
             if !claimed.is_empty() || woken.is_empty() || tokio::time::Instant::now() >= end {
                 return Ok(claimed);
@@ -415,7 +415,8 @@ impl Engine {
     fn claimed_plain(
         &self,
         claims: &Claims,
-        (queues, tenant): (&[String], Option<&str>),
+        queues: &[String],
+        tenant: Option<&str>,
         end: tokio::time::Instant,
     ) {
         let shared = self.shared();

@@ -137,15 +137,13 @@ impl Server {
     /// Returns what went wrong when the store was closed.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Self { engine, listener, address } = self;
-        let (connections, monitors) = (TaskTracker::new(), TaskTracker::new());
-        let (stop_connections, stop_monitors) =
-            (CancellationToken::new(), CancellationToken::new());
-        monitor::start(&engine, &monitors, &stop_monitors);
+        let (connections, monitors) = (Tasks::default(), Tasks::default());
+        monitor::start(&engine, &monitors.all, &monitors.stop);
         let site = Site {
             app: app(&engine),
             hosts: Arc::new(hosts(engine.settings(), address)),
             tls: engine.settings().tls.clone(),
-            stop: stop_connections.clone(),
+            stop: connections.stop.clone(),
         };
         let scheme = if site.tls.is_some() { "https" } else { "http" };
         tracing::info!("listening on {scheme}://{address}");
@@ -159,7 +157,7 @@ impl Server {
                 // A graceful shutdown is impossible. Leases and transactions protect accepted jobs.
                 why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, from)) => acceptor.let_in(stream, from, &site, &connections),
+                    Ok((stream, from)) => acceptor.let_in(stream, from, &site, &connections.all),
                     Err(error) => {
                         acceptor.warn(&format!("failed to accept a connection: {error}"));
                         // Closing idle connections may free file descriptors.
@@ -170,7 +168,7 @@ impl Server {
             }
         }
         drop(listener);
-        stop(&engine, (connections, stop_connections), (monitors, stop_monitors)).await
+        stop(&engine, connections, monitors).await
     }
 }
 
@@ -218,24 +216,30 @@ fn app(engine: &Engine) -> Router {
     http::router(engine.clone()).route_service(&format!("{}{{*call}}", session::PATH), sessions)
 }
 
-async fn stop(
-    engine: &Engine,
-    (connections, stop_connections): (TaskTracker, CancellationToken),
-    (monitors, stop_monitors): (TaskTracker, CancellationToken),
-) -> Result<(), ServeError> {
+/// Tasks that are stopped together.
+#[derive(Debug, Default)]
+struct Tasks {
+    all: TaskTracker,
+    stop: CancellationToken,
+}
+
+async fn stop(engine: &Engine, connections: Tasks, monitors: Tasks) -> Result<(), ServeError> {
     tracing::info!("graceful shutdown: no new connections, finishing requests under way");
     engine.begin_stop();
     // The rest stops even if the loop has ended.
     drop(engine.send(Input::CloseSessions).await);
-    stop_connections.cancel();
-    connections.close();
+    connections.stop.cancel();
+    connections.all.close();
     let grace = millis(engine.settings().shutdown_timeout);
-    if tokio::time::timeout(grace, connections.wait()).await.is_err() {
-        tracing::warn!(open = connections.len(), "connections still open after the grace period");
+    if tokio::time::timeout(grace, connections.all.wait()).await.is_err() {
+        tracing::warn!(
+            open = connections.all.len(),
+            "connections still open after the grace period"
+        );
     }
-    stop_monitors.cancel();
-    monitors.close();
-    monitors.wait().await;
+    monitors.stop.cancel();
+    monitors.all.close();
+    monitors.all.wait().await;
     let (done, flushed) = oneshot::channel();
     drop(engine.send(Input::Stop { done }).await);
     drop(flushed.await);

@@ -238,7 +238,7 @@ pub trait QueueTables: Transaction {
 
     /// Returns how full a queue is, with what the batch has done to it, if its depth is bounded.
     /// Until the batch ends, no other batch stores jobs in it that could be refused. From then on
-    /// [`Backend::is_stored`] knows the ids of all new jobs of the batch.
+    /// [`JobTables::is_stored`] knows the ids of all new jobs of the batch.
     async fn depth(&mut self, queue: &str) -> Result<Option<Depth>, Self::Error>;
 
     /// Pauses or resumes a queue.

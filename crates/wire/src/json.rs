@@ -34,7 +34,10 @@ pub fn text(body: &[u8]) -> Result<&str, Fault> {
     })?;
     match scan::check(body).map_err(scan::Unreadable::words) {
         Ok(()) => Ok(text),
-        Err((Some(at), what)) => Err(at_place(line_and_column(text, at), &what)),
+        Err((Some(at), what)) => {
+            let (line, column) = line_and_column(text, at);
+            Err(at_place(line, column, &what))
+        }
         Err((None, what)) => Err(Fault::payload(format!("request body {what}"))),
     }
 }
@@ -47,7 +50,7 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-fn at_place((line, column): (usize, usize), what: &str) -> Fault {
+fn at_place(line: usize, column: usize, what: &str) -> Fault {
     Fault::payload(format!(
         "request body is not as expected at line {line}, column {column}: {what}"
     ))
@@ -72,7 +75,7 @@ pub fn syntax(error: &serde_json::Error) -> Fault {
         Some((found, _)) => format!("{found}expected an object"),
         None => in_words(what),
     };
-    at_place((error.line(), error.column()), &what)
+    at_place(error.line(), error.column(), &what)
 }
 
 /// A reader's message without the names of its types.

@@ -154,7 +154,8 @@ enum StartError {
 /// the heartbeat has a thread of its own.
 pub async fn run(
     config: DaemonConfig,
-    (link, identity): (GuardianLink, IdentityWriter),
+    link: GuardianLink,
+    identity: IdentityWriter,
     hooks: StageHooks,
 ) -> i32 {
     let (control, queue) = control();

@@ -201,8 +201,8 @@ impl Guardian<'_> {
             return FAULT;
         }
         if let (Some((code, why)), Some(worker)) = (early_end(status), self.link.worker()) {
-            let reporter = (&self.options.program, &*self.options.reporter_args);
-            death::report(&Death { worker, code, why }, reporter, &self.signals);
+            let (program, args) = (&self.options.program, &self.options.reporter_args);
+            death::report(&Death { worker, code, why }, program, args, &self.signals);
         }
         code
     }

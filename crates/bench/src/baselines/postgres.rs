@@ -54,9 +54,9 @@ async fn measure_in(url: &str, clients: usize, length: Duration) -> Result<Rows,
                      seq bigint generated always as identity primary key, body bytea not null)";
     client.batch_execute(table).await?;
     let single = "insert into baseline (body) values ($1)";
-    let single_rows = insert(url, clients, length, (single, None)).await?;
+    let single_rows = insert(url, clients, length, single, None).await?;
     let many = "insert into baseline (body) select $1::bytea from generate_series(1, $2::int)";
-    let many_rows = insert(url, BULK_CLIENTS, length, (many, Some(MANY))).await?;
+    let many_rows = insert(url, BULK_CLIENTS, length, many, Some(MANY)).await?;
     client.batch_execute("truncate baseline").await?;
     client.execute(many, &[&BODY.as_slice(), &CLAIMABLE]).await?;
     client.batch_execute("vacuum analyze baseline").await?;
@@ -68,7 +68,8 @@ async fn insert(
     url: &str,
     clients: usize,
     length: Duration,
-    (sql, many): (&str, Option<i32>),
+    sql: &str,
+    many: Option<i32>,
 ) -> Result<f64, OpenError> {
     let mut connections = Vec::with_capacity(clients);
     for _ in 0..clients {

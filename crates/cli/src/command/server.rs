@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
             opened = store::open(&config.database, unsafe_no_fsync) => opened?,
             () = stops.interrupts.next() => return Ok(Exit::Ok),
         };
-        serve((store, reserved), settings, (&config, &source), stops).await
+        serve(store, reserved, settings, Started { config: &config, source: &source }, stops).await
     });
     // What is left is a look-up of a host name at most.
     runtime.shutdown_timeout(LAST_LOOKUPS);
@@ -211,11 +211,19 @@ impl Reloadable {
     }
 }
 
+/// The settings that the server was started with, and where they come from.
+#[derive(Clone, Copy)]
+struct Started<'a> {
+    config: &'a ServerConfig,
+    source: &'a Source<'a>,
+}
+
 /// Serves until the first signal, then shuts down in order; a second signal ends it at once.
 async fn serve(
-    (store, reserved): (Arc<dyn Store>, Reserved),
+    store: Arc<dyn Store>,
+    reserved: Reserved,
     settings: ServerSettings,
-    (config, source): (&ServerConfig, &Source<'_>),
+    Started { config, source }: Started<'_>,
     Stops { mut interrupts, mut hangups }: Stops,
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);

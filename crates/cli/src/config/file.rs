@@ -87,7 +87,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
         for (key, value) in entries {
             let name = format!("{}.{}", section.value, key.value);
             if let (true, Value::Object(group)) = (keys::is_group(&name), &value.value) {
-                found.extend(grouped(path, text, (&name, key.referenced.line()), group));
+                found.extend(grouped(path, text, &name, key.referenced.line(), group));
                 continue;
             }
             found.push(Entry {
@@ -111,7 +111,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
 fn grouped(
     path: &Path,
     text: &str,
-    (name, from): (&str, u64),
+    name: &str,
+    from: u64,
     group: &serde_json::Map<String, Value>,
 ) -> Vec<Entry> {
     let entry = |(key, value): (&String, &Value)| {

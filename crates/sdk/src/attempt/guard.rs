@@ -45,7 +45,8 @@ struct HeldBack {
 
 impl AttemptGuard {
     pub(crate) fn new(
-        (attempt, overlap_forbidden): (AttemptId, bool),
+        attempt: AttemptId,
+        overlap_forbidden: bool,
         ends: Ends,
         outlet: &Arc<Outlet>,
         stop: watch::Receiver<Option<StopReason>>,

@@ -40,8 +40,14 @@ pub(crate) fn start<H: Handler>(
 ) -> AttemptHandle {
     let (stop, stop_seen) = watch::channel(None);
     let attempt = delivery.attempt;
-    let which = (attempt, delivery.overlap_forbidden);
-    let guard = Arc::new(AttemptGuard::new(which, handler.ends(), outlet, stop_seen.clone()));
+    let guard = AttemptGuard::new(
+        attempt,
+        delivery.overlap_forbidden,
+        handler.ends(),
+        outlet,
+        stop_seen.clone(),
+    );
+    let guard = Arc::new(guard);
     let context = AttemptContext::new(attempt, stop_seen, &guard);
     let weak = Arc::downgrade(&guard);
     let limit = delivery.timeout.filter(|_| !handler.keeps_time());

@@ -37,7 +37,7 @@ pub(crate) enum ReplyTo {
     /// To the caller that submitted the command and gets it back.
     CallerKeeping(KeepingSender),
     /// To the session that sent the report.
-    Report { worker: WorkerId, session: u64, job: JobId, epoch: Epoch, finished: bool },
+    Report(Reported),
     /// To the session that the jobs are claimed for.
     Session(Planned),
     /// To the bookkeeping of a class whose jobs must run alone: whether this server leads for it.
@@ -52,6 +52,17 @@ pub(crate) enum ReplyTo {
     None,
 }
 
+/// An attempt that a session reported on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reported {
+    pub(crate) worker: WorkerId,
+    pub(crate) session: u64,
+    pub(crate) job: JobId,
+    pub(crate) epoch: Epoch,
+    /// Whether it has ended.
+    pub(crate) finished: bool,
+}
+
 impl ReplyTo {
     /// Whether a caller waits that may be told to try again.
     pub(crate) const fn is_caller(&self) -> bool {
@@ -59,7 +70,7 @@ impl ReplyTo {
             Self::Caller(_) | Self::CallerKeeping(_) | Self::Lapse { .. } | Self::Queue { .. } => {
                 true
             }
-            Self::Report { .. }
+            Self::Report(_)
             | Self::Session(_)
             | Self::Isolation(_)
             | Self::Unclaimable(_)

@@ -46,7 +46,7 @@ use uuid::Uuid;
 
 use crate::clock::boot_time;
 use crate::engine::batch_writer::{BatchWriter, Storage};
-use crate::engine::batcher::{Batcher, Op, ReplyTo};
+use crate::engine::batcher::{Batcher, Op, ReplyTo, Reported};
 use crate::engine::classes::Classes;
 use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, ReplySender, SessionReport};
@@ -108,7 +108,8 @@ enum Shutdown {
 pub(crate) async fn run(
     storage: Storage,
     server: Uuid,
-    (own, mut inputs): (mpsc::WeakSender<Input>, mpsc::Receiver<Input>),
+    own: mpsc::WeakSender<Input>,
+    mut inputs: mpsc::Receiver<Input>,
 ) {
     let mut events = EventLoop {
         server,
@@ -309,7 +310,7 @@ impl EventLoop {
             if let Some(session) = self.sessions.current(worker, session) {
                 session.reported(job, epoch, completed);
             }
-            let reply_to = ReplyTo::Report { worker, session, job, epoch, finished };
+            let reply_to = ReplyTo::Report(Reported { worker, session, job, epoch, finished });
             self.batcher.push(Op { command, reply_to });
         }
     }

@@ -92,6 +92,12 @@ pub(crate) enum Ask {
     Resign(ClassId),
 }
 
+/// Classes whose jobs wait for a worker of their own, of all that are known.
+struct Waiting<'a> {
+    waiting: BTreeSet<ClassId>,
+    classes: &'a Classes,
+}
+
 impl Isolation {
     /// The store says that this server leads for a class, for `lease` from `now`. Returns false if
     /// no job of it waits any more.
@@ -153,7 +159,7 @@ impl Isolation {
         let alone = sessions.iter().filter(|it| it.runs_alone()).count();
         let room = limit.saturating_sub(alone).min(EFFORTS_MAX).saturating_sub(self.efforts.len());
         let waiting = waiting.difference(&done).copied().collect();
-        self.begin(&waiting, room, (&mut crews, classes), now);
+        self.begin(&Waiting { waiting, classes }, room, &mut crews, now);
         asks.extend(self.due(now));
         for class in self.reserve(sessions, classes, now) {
             self.waits(class, now.after(RESIGNED));
@@ -166,11 +172,12 @@ impl Isolation {
     /// Begins an effort for classes that have none, in turn.
     fn begin(
         &mut self,
-        waiting: &BTreeSet<ClassId>,
+        waiting: &Waiting<'_>,
         mut room: usize,
-        (crews, classes): (&mut [Crew<'_>], &Classes),
+        crews: &mut [Crew<'_>],
         now: BootTime,
     ) {
+        let Waiting { waiting, classes } = waiting;
         let idle: usize = crews.iter().map(|crew| crew.idle).sum();
         let last = self.last.unwrap_or(ClassId(i64::MIN));
         let (before, behind): (Vec<ClassId>, Vec<ClassId>) =

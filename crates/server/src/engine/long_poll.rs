@@ -30,7 +30,7 @@ pub(crate) struct LongPolls {
 
 #[derive(Debug, Default)]
 struct Queues {
-    by_name: HashMap<(String, Option<String>), Queue>,
+    by_name: HashMap<Place, Queue>,
     /// How many were left after the last search.
     left: usize,
     /// How many were signalled since when.
@@ -62,7 +62,7 @@ impl LongPolls {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.forget_unused(now);
         let fetch = |name: &String| {
-            let place = (name.clone(), tenant.map(ToOwned::to_owned));
+            let place = Place::of(name, tenant);
             let queue = queues.by_name.entry(place).or_default();
             queue.fetched = Some(now);
             Arc::clone(&queue.woken)
@@ -79,13 +79,12 @@ impl LongPolls {
     ) -> Vec<Signal> {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let mut signals = Vec::new();
-        let mut places: Vec<_> =
-            names.iter().map(|name| (name.clone(), tenant.map(ToOwned::to_owned))).collect();
+        let mut places: Vec<Place> = names.iter().map(|name| Place::of(name, tenant)).collect();
         // Those that were left out come first.
         places.sort_by_cached_key(|place| queues.by_name.get(place).and_then(|it| it.signalled));
         for place in places {
             if queues.may_signal(&place, now) {
-                signals.push(Signal::Fetched(place.0, place.1));
+                signals.push(Signal::Fetched(place.queue, place.tenant));
             }
         }
         signals
@@ -99,7 +98,7 @@ impl LongPolls {
         });
         signalled
             .take(SIGNALS_MAX)
-            .map(|((name, tenant), _)| Signal::Fetched(name.clone(), tenant.clone()))
+            .map(|(place, _)| Signal::Fetched(place.queue.clone(), place.tenant.clone()))
             .collect()
     }
 
@@ -107,14 +106,14 @@ impl LongPolls {
     pub(crate) fn elsewhere(&self, name: String, tenant: Option<String>, now: BootTime) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.forget_unused(now);
-        queues.by_name.entry((name, tenant)).or_default().heard = Some(now);
+        queues.by_name.entry(Place { queue: name, tenant }).or_default().heard = Some(now);
     }
 
     /// Returns the queues whose jobs clients of this server wait for.
     pub(crate) fn waited_for(&self) -> HashSet<String> {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let waited_for = queues.by_name.iter().filter(|(_, queue)| queue.waiting() > 0);
-        waited_for.map(|((name, _), _)| name.clone()).collect()
+        waited_for.map(|(place, _)| place.queue.clone()).collect()
     }
 
     /// Wakes as many clients that wait for jobs of a queue as there are jobs for them; returns how
@@ -122,7 +121,7 @@ impl LongPolls {
     pub(crate) fn wake(&self, name: &str, tenant: Option<&str>, jobs: u64) -> u64 {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let mut woken = 0;
-        let mut place = (name.to_owned(), tenant.map(ToOwned::to_owned));
+        let mut place = Place::of(name, tenant);
         loop {
             if let Some(queue) = queues.by_name.get(&place) {
                 let waiting = u64::try_from(queue.waiting()).unwrap_or(u64::MAX);
@@ -130,7 +129,7 @@ impl LongPolls {
                 (0..some).for_each(|_| queue.woken.notify_one());
                 woken += some;
             }
-            if place.1.take().is_none() || woken >= jobs {
+            if place.tenant.take().is_none() || woken >= jobs {
                 return woken;
             }
         }
@@ -147,11 +146,11 @@ impl LongPolls {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let mut needed = Vec::new();
         for name in names {
-            let place = (name.clone(), tenant.map(ToOwned::to_owned));
+            let place = Place::of(name, tenant);
             let Some(queue) = queues.by_name.get_mut(&place) else { continue };
             if queue.opens.is_none_or(|set| at < set) {
                 queue.opens = Some(at);
-                needed.push(place.0);
+                needed.push(place.queue);
             }
         }
         needed
@@ -161,7 +160,7 @@ impl LongPolls {
     /// it wakes the next.
     pub(crate) fn opened(&self, name: &str, tenant: Option<&str>, at: BootTime) {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (name.to_owned(), tenant.map(ToOwned::to_owned));
+        let place = Place::of(name, tenant);
         if let Some(queue) = queues.by_name.get_mut(&place).filter(|queue| queue.opens == Some(at))
         {
             queue.opens = None;
@@ -176,15 +175,28 @@ impl LongPolls {
     pub(crate) fn serve(&self, name: &str, tenant: Option<&str>, now: BootTime) -> bool {
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let serves = |tenant: Option<&str>| {
-            let place = (name.to_owned(), tenant.map(ToOwned::to_owned));
+            let place = Place::of(name, tenant);
             queues.by_name.get(&place).is_some_and(|queue| queue.is_fresh(now))
         };
         serves(None) || (tenant.is_some() && serves(tenant))
     }
 }
 
+/// Where clients wait: a queue, for all of its jobs or for one tenant's.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    queue: String,
+    tenant: Option<String>,
+}
+
+impl Place {
+    fn of(queue: &str, tenant: Option<&str>) -> Self {
+        Self { queue: queue.to_owned(), tenant: tenant.map(ToOwned::to_owned) }
+    }
+}
+
 impl Queues {
-    fn may_signal(&mut self, place: &(String, Option<String>), now: BootTime) -> bool {
+    fn may_signal(&mut self, place: &Place, now: BootTime) -> bool {
         if now.since(self.signalled.1) > SIGNALS_WITHIN {
             self.signalled = (0, now);
         }
@@ -254,7 +266,7 @@ mod tests {
         }
         let queues = long_polls.queues.lock().unwrap();
         assert!(queues.by_name.len() <= SEARCH_MIN, "{}", queues.by_name.len());
-        assert!(Arc::ptr_eq(&queues.by_name[&("waited for".to_owned(), None)].woken, &waiting[0]));
+        assert!(Arc::ptr_eq(&queues.by_name[&Place::of("waited for", None)].woken, &waiting[0]));
     }
 
     /// Plain clients were woken by the next look at the backlog, and not when a rate opened.

@@ -142,11 +142,21 @@ struct Outbox {
     orders: Vec<SessionOrder>,
 }
 
+/// Whose session it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttachedAs<'a> {
+    pub(crate) worker: WorkerId,
+    /// The session's number.
+    pub(crate) number: u64,
+    /// The worker's name.
+    pub(crate) name: &'a str,
+}
+
 impl Session {
     /// Returns a session that just attached.
     pub(crate) fn new(
-        (worker, number): (WorkerId, u64),
-        (name, profile): (&str, Arc<Profile>),
+        AttachedAs { worker, number, name }: AttachedAs<'_>,
+        profile: Arc<Profile>,
         outputs: OutputSender,
         closer: DropGuard,
     ) -> Self {
@@ -483,7 +493,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
     use uuid::Uuid;
 
-    use super::Session;
+    use super::{AttachedAs, Session};
     use crate::engine::profile::Profile;
 
     /// The sum of both once overflowed.
@@ -499,7 +509,12 @@ mod tests {
         let (outputs, _produced) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();
         let worker = WorkerId(Uuid::nil());
-        let mut session = Session::new((worker, 1), ("w", Arc::new(profile)), outputs, closer);
+        let mut session = Session::new(
+            AttachedAs { worker, number: 1, name: "w" },
+            Arc::new(profile),
+            outputs,
+            closer,
+        );
         session.set_capacity(u32::MAX, u32::MAX);
         assert_eq!(
             (session.room(false), session.room(true)),

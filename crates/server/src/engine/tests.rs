@@ -32,7 +32,7 @@ use super::*;
 use crate::engine::input::SessionReport;
 use crate::engine::output::{Output, SessionOrder, SessionOutput};
 use crate::engine::profile::Profile;
-use crate::engine::sessions::Session;
+use crate::engine::sessions::{AttachedAs, Session};
 use crate::session::convert::native_fence;
 
 /// Every second job once waited for the monitor's next look.
@@ -384,7 +384,7 @@ async fn holder_of(engine: &Engine, job: JobId) -> (WorkerId, JobRecord) {
 }
 
 /// Starts an attempt and ends its worker.
-async fn die_under(engine: &Engine, (worker, job): (WorkerId, JobId), epoch: Epoch) {
+async fn die_under(engine: &Engine, worker: WorkerId, job: JobId, epoch: Epoch) {
     let start = Start { job, fence: native_fence(worker, epoch), pack_digest: None };
     engine.submit(Command::Start(start)).await.unwrap();
     let died = WorkerMove {
@@ -399,7 +399,7 @@ async fn die_under(engine: &Engine, (worker, job): (WorkerId, JobId), epoch: Epo
 }
 
 /// Completes an attempt, as its worker's session would.
-async fn complete(engine: &Engine, worker: WorkerId, (job, epoch): (JobId, Epoch)) {
+async fn complete(engine: &Engine, worker: WorkerId, job: JobId, epoch: Epoch) {
     let finish = Finish {
         job,
         fence: native_fence(worker, epoch),
@@ -436,7 +436,7 @@ async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() 
         streams.push(attach_sdk_worker(&engine, victim, 1).await);
         let (worker, found) = holder_of(&engine, poison).await;
         assert_eq!((worker, found.isolated), (victim, false));
-        die_under(&engine, (victim, poison), found.epoch).await;
+        die_under(&engine, victim, poison, found.epoch).await;
     }
     let found = engine.store().job(poison).await.unwrap().unwrap();
     assert!(found.isolated && found.state == State::Available, "{found:?}");
@@ -449,7 +449,7 @@ async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() 
         let worker = fleet[turn % fleet.len()];
         match engine.store().in_flight_of(worker).await.unwrap().pop() {
             Some(attempt) if attempt.job != poison => {
-                complete(&engine, worker, (attempt.job, attempt.epoch)).await;
+                complete(&engine, worker, attempt.job, attempt.epoch).await;
             }
             _ => break,
         }
@@ -474,11 +474,16 @@ pub(crate) async fn attach_sdk_worker(
     slots: u32,
 ) -> mpsc::UnboundedReceiver<SessionOutput> {
     let lease = Span::from_secs(15);
-    let profile = register_sdk_worker(engine, (worker, slots), lease).await;
+    let profile = register_sdk_worker(engine, worker, slots, lease).await;
     engine.submit(Command::Attach(Attach { worker, attachment: 1, lease })).await.unwrap();
     let (outputs, received) = mpsc::unbounded_channel();
     let closer = CancellationToken::new().drop_guard();
-    let session = Session::new((worker, 1), ("w", Arc::new(profile)), outputs, closer);
+    let session = Session::new(
+        AttachedAs { worker, number: 1, name: "w" },
+        Arc::new(profile),
+        outputs,
+        closer,
+    );
     engine.send(Input::Attached(Box::new(session))).await.unwrap();
     let capacity = Input::Capacity { worker, session: 1, slots, prefetch: 0 };
     engine.send(capacity).await.unwrap();
@@ -497,7 +502,8 @@ pub(crate) fn sdk_profile() -> Profile {
 
 pub(crate) async fn register_sdk_worker(
     engine: &Engine,
-    (worker, slots): (WorkerId, u32),
+    worker: WorkerId,
+    slots: u32,
     lease: Span,
 ) -> Profile {
     let profile = sdk_profile();

@@ -111,7 +111,7 @@ fn lack_of(asked: &Asked<'_>, crews: &Crews, now: Option<Timestamp>) -> String {
         .into_iter()
         .filter(|(misfit, _)| right_kind(misfit) && some_fit_better)
         .map(|(misfit, count)| match misfit {
-            Misfit::Requires | Misfit::QueueRequires => unmatched(asked, misfit, (crews, count)),
+            Misfit::Requires | Misfit::QueueRequires => unmatched(asked, misfit, crews, count),
             misfit => format!("{count} {}", misfit_words(misfit, asked)),
         })
         .collect();
@@ -129,7 +129,7 @@ fn lack_of(asked: &Asked<'_>, crews: &Crews, now: Option<Timestamp>) -> String {
 
 /// Says what live workers lack that could otherwise run it: the requirements that none of them
 /// meets, or all of them where each is met by some.
-fn unmatched(asked: &Asked<'_>, misfit: Misfit, (crews, count): (&Crews, usize)) -> String {
+fn unmatched(asked: &Asked<'_>, misfit: Misfit, crews: &Crews, count: usize) -> String {
     let fit = crews.fit(asked);
     let lacking: Vec<&Crew> = crews
         .crews

@@ -88,7 +88,9 @@ pub(super) async fn list_as_data(
     let (events, next) = read(&req.app, query).await?;
     let names = names(&req.app, &events).await?;
     Ok(ApiResponse::object(|object| {
-        object.array("data", &events, |out, logged| write_named(out, logged, &names));
+        object.array("data", &events, |out, (cursor, event)| {
+            write_named(out, cursor, event, &names);
+        });
         object.text_or_null("next_cursor", next.as_deref());
     }))
 }
@@ -107,7 +109,9 @@ async fn newest_as_data(req: ApiRequest, of: EventQuery) -> Result<ApiResponse, 
         page.map_err(|error| ApiError::of_page(error, has_place))?;
     let names = names(&req.app, &events).await?;
     Ok(ApiResponse::object(|object| {
-        object.array("data", &events, |out, logged| write_named(out, logged, &names));
+        object.array("data", &events, |out, (cursor, event)| {
+            write_named(out, cursor, event, &names);
+        });
         object.text_or_null("next_cursor", events.last().map(|(cursor, _)| cursor.as_str()));
         object.text_or_null("previous_cursor", previous.as_deref());
     }))
@@ -161,8 +165,7 @@ pub(crate) fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
 }
 
 /// Writes an event with the name of its worker.
-fn write_named(out: &mut Vec<u8>, logged: &(String, Event), names: &HashMap<WorkerId, String>) {
-    let (cursor, event) = logged;
+fn write_named(out: &mut Vec<u8>, cursor: &str, event: &Event, names: &HashMap<WorkerId, String>) {
     let name = event.worker.and_then(|worker| names.get(&worker));
     write_with(out, cursor, event, name.map(String::as_str));
 }

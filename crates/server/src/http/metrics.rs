@@ -231,18 +231,18 @@ fn queues(text: &mut Text, queues: &[QueueStats], now: Option<Timestamp>) {
 }
 
 fn series(text: &mut Text, sums: &BTreeMap<Pair, Sums>) {
-    counts(text, sums, ("ojs_job_enqueued_total", "Jobs enqueued."), |sum| sum.enqueued);
+    counts(text, sums, "ojs_job_enqueued_total", "Jobs enqueued.", |sum| sum.enqueued);
     let ended = |state: State| move |sum: &Sums| ended_in(sum, state);
-    let name = ("ojs_job_completed_total", "Jobs completed.");
-    counts(text, sums, name, ended(State::Completed));
-    let name = ("ojs_job_failed_total", "Jobs discarded.");
-    counts(text, sums, name, ended(State::Discarded));
-    let name = ("ojs_job_cancelled_total", "Jobs cancelled.");
-    counts(text, sums, name, ended(State::Cancelled));
-    let name = ("ojs_job_retried_total", "Failed attempts that will be retried.");
-    counts(text, sums, name, |sum| sum.retried);
-    let name = ("ojs_job_expired_total", "Jobs that expired before they ran.");
-    counts(text, sums, name, |sum| sum.expired);
+    let (name, help) = ("ojs_job_completed_total", "Jobs completed.");
+    counts(text, sums, name, help, ended(State::Completed));
+    let (name, help) = ("ojs_job_failed_total", "Jobs discarded.");
+    counts(text, sums, name, help, ended(State::Discarded));
+    let (name, help) = ("ojs_job_cancelled_total", "Jobs cancelled.");
+    counts(text, sums, name, help, ended(State::Cancelled));
+    let (name, help) = ("ojs_job_retried_total", "Failed attempts that will be retried.");
+    counts(text, sums, name, help, |sum| sum.retried);
+    let (name, help) = ("ojs_job_expired_total", "Jobs that expired before they ran.");
+    counts(text, sums, name, help, |sum| sum.expired);
     let mut enqueues: BTreeMap<&str, Snapshot> = BTreeMap::new();
     for ((queue, _), sum) in sums {
         let all = enqueues.entry(queue).or_insert_with(|| Snapshot::empty(SHORT));
@@ -273,7 +273,8 @@ fn series(text: &mut Text, sums: &BTreeMap<Pair, Sums>) {
 fn counts(
     text: &mut Text,
     sums: &BTreeMap<Pair, Sums>,
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     count: impl Fn(&Sums) -> u64,
 ) {
     text.head(name, help, "counter");

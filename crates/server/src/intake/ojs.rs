@@ -40,7 +40,7 @@ pub(crate) fn plan(
             let Arguments { stored, keys } =
                 action::arguments(action, envelope.args, &envelope.keys)?;
             envelope.keys = keys;
-            planned(envelope, stored, (requester, now), Some(action))
+            planned(envelope, stored, requester, now, Some(action))
         }
     };
     check_class(&job.class)?;
@@ -51,13 +51,14 @@ pub(crate) fn plan(
 /// Plans a job for handlers that are registered for its type, whatever actions there are.
 pub(super) fn plain(envelope: Envelope<'_>, requester: Requester<'_>, now: Timestamp) -> NewJob {
     let args = envelope.args.to_owned();
-    planned(envelope, args, (requester, now), None)
+    planned(envelope, args, requester, now, None)
 }
 
 fn planned(
     envelope: Envelope<'_>,
     args: String,
-    (Requester { tenant, name }, now): (Requester<'_>, Timestamp),
+    Requester { tenant, name }: Requester<'_>,
+    now: Timestamp,
     action: Option<&Action>,
 ) -> NewJob {
     let first = match envelope.first {

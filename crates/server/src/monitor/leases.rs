@@ -81,7 +81,7 @@ async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     let lease = engine.settings().lease_of(engine.settings().heartbeat_interval);
     let longest = members.values().map(|it| it.brief.lease).fold(lease, Span::max);
     let window = mass_window(engine, longest);
-    let Judged { mut dead, mut next, look } = judge(engine, &members, window, (asked, now));
+    let Judged { mut dead, mut next, look } = judge(engine, &members, window, asked, now);
     if let Some(until) = mass_loss.hold(look, longest, now) {
         let before = dead.len();
         dead.retain(|one| one.connection_dropped);
@@ -196,7 +196,8 @@ fn judge(
     engine: &Engine,
     members: &HashMap<WorkerId, Member>,
     window: Span,
-    (asked, now): (BootTime, BootTime),
+    asked: BootTime,
+    now: BootTime,
 ) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
@@ -249,22 +250,19 @@ fn lapsed_within(window: Span, engine: &Engine, worker: &WorkerBrief) -> bool {
         && engine.shared().store_time().is_some_and(|now| now.since(worker.updated) <= window)
 }
 
-fn lapse_of(
-    engine: &Engine,
-    worker: &WorkerBrief,
-    (scope, mass, after_outage): (LapseScope, bool, bool),
-    age: Span,
-) -> Lapse {
+fn lapse_of(engine: &Engine, dead: &DeadWorker, mass: bool, age: Span) -> Lapse {
+    let DeadWorker { member, scope, after_outage, .. } = dead;
+    let (worker, scope) = (&member.brief, *scope);
     let attached_here = engine.shared().fleet.session(worker.id).is_some();
-    let mut evidence = evidence_of(worker, scope, (age, attached_here), engine.settings());
-    if after_outage {
+    let mut evidence = evidence_of(worker, scope, age, attached_here, engine.settings());
+    if *after_outage {
         evidence.text.push_str("; no server took heartbeats when its lease ended");
     }
     Lapse {
         worker: worker.id,
         renewal: worker.renewal,
         scope,
-        mass: mass || after_outage,
+        mass: mass || *after_outage,
         by: "lease monitor".into(),
         evidence,
     }
@@ -277,7 +275,8 @@ fn lapse_of(
 fn evidence_of(
     worker: &WorkerBrief,
     scope: LapseScope,
-    (age, attached_here): (Span, bool),
+    age: Span,
+    attached_here: bool,
     settings: &Settings,
 ) -> Evidence {
     let multiplier = u64::from(settings.staleness_multiplier.max(1));
@@ -322,9 +321,10 @@ fn evidence_of(
 /// were live.
 async fn declare_dead(engine: &Engine, dead: &[DeadWorker], mass: bool, judged: BootTime) -> usize {
     let now = engine.shared().store_time();
-    let lapses = dead.iter().map(|DeadWorker { member, scope, after_outage, .. }| {
+    let lapses = dead.iter().map(|dead| {
+        let DeadWorker { member, scope, .. } = dead;
         let age = now.map_or(Span::ZERO, |now| now.since(member.brief.last_heartbeat));
-        let lapse = lapse_of(engine, &member.brief, (*scope, mass, *after_outage), age);
+        let lapse = lapse_of(engine, dead, mass, age);
         async move { (member, (*scope, age), engine.lapse(lapse, judged).await) }
     });
     let mut deactivated = 0;

@@ -18,7 +18,7 @@ use tokio_util::sync::DropGuard;
 use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::OutputSender;
-use crate::engine::sessions::{AttemptProgress, InFlightAttempt, Session};
+use crate::engine::sessions::{AttachedAs, AttemptProgress, InFlightAttempt, Session};
 use crate::engine::{Engine, Unavailable};
 use crate::session::convert::refused;
 use crate::session::{convert, reconcile};
@@ -97,9 +97,8 @@ pub(super) async fn attach(
     let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
     let phase = reconcile_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
-    let number = (worker, attached.session);
-    let outputs = outgoing.outputs.clone();
-    let mut session = Session::new(number, (&hello.name, profile), outputs, closer);
+    let of = AttachedAs { worker, number: attached.session, name: &hello.name };
+    let mut session = Session::new(of, profile, outgoing.outputs.clone(), closer);
     session.set_running(phase == Phase::Running);
     hold(&mut session, &stored, &hello);
     engine.shared().leases.watch().welcomed(worker, boot_time());

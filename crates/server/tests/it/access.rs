@@ -175,7 +175,7 @@ async fn pages_of_others_do_not_use_the_certificate_of_a_browser() {
     }
 }
 
-async fn send(api: &Api, method: Method, path: &str, (role, body): (Role, Value)) -> Reply {
+async fn send(api: &Api, method: Method, path: &str, role: Role, body: Value) -> Reply {
     let request = Request::builder().method(method).uri(path);
     let request = request.header("authorization", format!("Bearer secret-{role}"));
     let request = request.header("user-agent", "curl/8");
@@ -197,34 +197,34 @@ async fn who_enqueued_a_job_and_who_gave_an_order_is_recorded_by_the_tokens_name
     let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
     let job = json!({"type": "t", "args": [], "enqueued_by": "forged", "note": 1,
         "options": {"retry": retry}});
-    let stored = send(&api, Method::POST, "/ojs/v1/jobs", (Role::Producer, job.clone())).await;
+    let stored = send(&api, Method::POST, "/ojs/v1/jobs", Role::Producer, job.clone()).await;
     let stored = stored.expect(201)["job"].clone();
     assert_eq!((&stored["enqueued_by"], &stored["note"]), (&json!("producer's"), &json!(1)));
     let letter = stored["id"].as_str().expect("an id");
     let shown = ask(&api, Method::GET, &format!("/ojs/v1/jobs/{letter}"), Some(Role::Viewer)).await;
     assert_eq!(shown.expect(200)["job"]["enqueued_by"], "producer's");
     let all = json!({"jobs": [job]});
-    let stored = send(&api, Method::POST, "/ojs/v1/jobs/batch", (Role::Operator, all)).await;
+    let stored = send(&api, Method::POST, "/ojs/v1/jobs/batch", Role::Operator, all).await;
     let cancelled = stored.expect(201)["jobs"][0].clone();
     assert_eq!(cancelled["enqueued_by"], "operator's");
     let cancelled = cancelled["id"].as_str().expect("an id");
     let execution = json!({"action_ref": "core.noop"});
-    let execution = send(&api, Method::POST, "/executions", (Role::Admin, execution)).await;
+    let execution = send(&api, Method::POST, "/executions", Role::Admin, execution).await;
     let execution = execution.expect(201)["data"].clone();
     assert_eq!(execution["enqueued_by"], "admin's");
     let execution = execution["id"].as_str().expect("an id");
     assert_eq!(author_of(&api, execution, "job.enqueued").await, "admin's");
 
     let path = format!("/ojs/v1/jobs/{cancelled}");
-    send(&api, Method::DELETE, &path, (Role::Producer, Value::Null)).await.expect(200);
+    send(&api, Method::DELETE, &path, Role::Producer, Value::Null).await.expect(200);
     assert_eq!(author_of(&api, cancelled, "job.cancelled").await, "api: producer's (curl/8)");
     assert_eq!(author_of(&api, cancelled, "job.enqueued").await, "operator's");
     let fetch = json!({"queues": ["default"]});
-    send(&api, Method::POST, "/ojs/v1/workers/fetch", (Role::Worker, fetch)).await.expect(200);
+    send(&api, Method::POST, "/ojs/v1/workers/fetch", Role::Worker, fetch).await.expect(200);
     let nack = json!({"job_id": letter, "error": {"message": "no"}});
-    send(&api, Method::POST, "/ojs/v1/workers/nack", (Role::Worker, nack)).await.expect(200);
+    send(&api, Method::POST, "/ojs/v1/workers/nack", Role::Worker, nack).await.expect(200);
     let path = format!("/ojs/v1/dead-letter/{letter}");
-    send(&api, Method::DELETE, &path, (Role::Operator, Value::Null)).await.expect(200);
+    send(&api, Method::DELETE, &path, Role::Operator, Value::Null).await.expect(200);
     assert_eq!(author_of(&api, letter, "job.purged").await, "api: operator's (curl/8)");
 }
 

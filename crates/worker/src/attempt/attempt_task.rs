@@ -48,7 +48,7 @@ pub(super) async fn run(
         }
     };
     let (mut task, stdin) =
-        AttemptTask::arm(&spec, (launched, contained_in.clone()), (commands, chunks));
+        AttemptTask::arm(&spec, launched, contained_in.clone(), commands, chunks);
     task.started = started;
     // Only now, with everything armed that can end the attempt, does anything flow to it.
     let feeder = task.feed(spec, contained_in, stdin);
@@ -105,8 +105,10 @@ enum Wake {
 impl AttemptTask {
     fn arm(
         spec: &AttemptSpec,
-        (launched, contained_in): (Launched, ContainedIn),
-        (commands, chunks): (mpsc::Receiver<Command>, mpsc::UnboundedSender<Output>),
+        launched: Launched,
+        contained_in: ContainedIn,
+        commands: mpsc::Receiver<Command>,
+        chunks: mpsc::UnboundedSender<Output>,
     ) -> (Self, pipe::Sender) {
         let Launched { child, socket, stdin, stdout, stderr } = launched;
         let (reports, to_shim) = socket.into_split();
@@ -118,7 +120,7 @@ impl AttemptTask {
             order_queue: Some((to_shim, order_queue)),
             commands,
             handles_left: true,
-            readers: Readers::start((stdout, stderr), spec.limits, chunks),
+            readers: Readers::start(stdout, stderr, spec.limits, chunks),
             tree: TreeHandle::new(&contained_in),
             kill_sequence: KillSequence::new(spec.kill_after),
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),

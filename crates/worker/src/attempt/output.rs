@@ -147,7 +147,8 @@ pub(super) struct Readers {
 impl Readers {
     /// Starts reading both streams.
     pub(super) fn start(
-        (stdout, stderr): (pipe::Receiver, pipe::Receiver),
+        stdout: pipe::Receiver,
+        stderr: pipe::Receiver,
         limits: OutputLimits,
         chunks: mpsc::UnboundedSender<Output>,
     ) -> Self {

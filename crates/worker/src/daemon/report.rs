@@ -34,60 +34,59 @@ pub(super) fn drop_cut_values(ending: &mut AttemptEnd, mask: &Mask) {
 pub(super) fn outcome_of(
     action: &Action,
     ending: &AttemptEnd,
-    (limit, stop): (Duration, Option<StopReason>),
+    limit: Duration,
+    stop: Option<StopReason>,
     mask: &Mask,
 ) -> Outcome {
     let evidence = ending.kind.to_string();
-    let mut outcome =
-        match &ending.kind {
-            EndKind::Exited { code: 0 } => Outcome::completed(result(action, ending, mask)),
-            EndKind::Exited { code } => {
-                Outcome::failed("exit_code", said((ending, mask), &format!("exit code {code}")))
+    let mut outcome = match &ending.kind {
+        EndKind::Exited { code: 0 } => Outcome::completed(result(action, ending, mask)),
+        EndKind::Exited { code } => {
+            Outcome::failed("exit_code", said(ending, mask, &format!("exit code {code}")))
+        }
+        EndKind::Signalled { signal, oom } => {
+            let by = match oom {
+                Oom::Unknown => " (perhaps for want of memory)",
+                Oom::Yes | Oom::No => "",
+            };
+            Outcome::failed("signal", said(ending, mask, &format!("killed by signal {signal}{by}")))
+        }
+        EndKind::TimedOut => Outcome::timed_out(limit),
+        EndKind::Cancelled => Outcome::cancelled(""),
+        EndKind::Interrupted => Outcome::interrupted(match stop {
+            Some(StopReason::DeadlineNear) => return lease_over(ending),
+            Some(StopReason::Forced) => "killed by a forced shutdown",
+            Some(StopReason::Cancelled | StopReason::Stale | StopReason::Interrupted) | None => {
+                "ended by the worker's shutdown"
             }
-            EndKind::Signalled { signal, oom } => {
-                let by = match oom {
-                    Oom::Unknown => " (perhaps for want of memory)",
-                    Oom::Yes | Oom::No => "",
-                };
-                Outcome::failed(
-                    "signal",
-                    said((ending, mask), &format!("killed by signal {signal}{by}")),
-                )
-            }
-            EndKind::TimedOut => Outcome::timed_out(limit),
-            EndKind::Cancelled => Outcome::cancelled(""),
-            EndKind::Interrupted => Outcome::interrupted(match stop {
-                Some(StopReason::DeadlineNear) => return lease_over(ending),
-                Some(StopReason::Forced) => "killed by a forced shutdown",
-                Some(StopReason::Cancelled | StopReason::Stale | StopReason::Interrupted)
-                | None => "ended by the worker's shutdown",
-            }),
-            EndKind::DeadlinePassed => return lease_over(ending),
-            EndKind::OomKilled => Outcome::failed("oom_killed", "killed for want of memory")
-                .known_by(EvidenceCode::Oom),
-            EndKind::SpawnFailed(StartFailure { reason, fault: StartFault::Job }) => {
-                Outcome::failed("spawn_failed", reason.clone()).permanently()
-            }
-            // Nothing was executed, and the job is not to blame.
-            EndKind::SpawnFailed(StartFailure {
-                reason,
-                fault: StartFault::Scarcity | StartFault::Host,
-            }) => {
-                return Outcome::not_started(reason.clone()).known_by(EvidenceCode::Host);
-            }
-            // Nothing else runs as the job's user and has reason to. If it were not charged, a job
-            // that does it would run until the interruption budget is spent.
-            EndKind::ShimKilled => Outcome::failed(
-                "shim_killed",
-                "the process that holds the job was killed, most likely by the job itself",
-            ),
-            // The job is not known to be the cause, so it is not charged.
-            EndKind::ShimDied { reason } => {
-                let message = format!("lost its shim: {reason}");
-                let outcome = Outcome::interrupted(message.clone()).because("shim_died", message);
-                outcome.known_by(EvidenceCode::ShimLost)
-            }
-        };
+        }),
+        EndKind::DeadlinePassed => return lease_over(ending),
+        EndKind::OomKilled => {
+            Outcome::failed("oom_killed", "killed for want of memory").known_by(EvidenceCode::Oom)
+        }
+        EndKind::SpawnFailed(StartFailure { reason, fault: StartFault::Job }) => {
+            Outcome::failed("spawn_failed", reason.clone()).permanently()
+        }
+        // Nothing was executed, and the job is not to blame.
+        EndKind::SpawnFailed(StartFailure {
+            reason,
+            fault: StartFault::Scarcity | StartFault::Host,
+        }) => {
+            return Outcome::not_started(reason.clone()).known_by(EvidenceCode::Host);
+        }
+        // Nothing else runs as the job's user and has reason to. If it were not charged, a job
+        // that does it would run until the interruption budget is spent.
+        EndKind::ShimKilled => Outcome::failed(
+            "shim_killed",
+            "the process that holds the job was killed, most likely by the job itself",
+        ),
+        // The job is not known to be the cause, so it is not charged.
+        EndKind::ShimDied { reason } => {
+            let message = format!("lost its shim: {reason}");
+            let outcome = Outcome::interrupted(message.clone()).because("shim_died", message);
+            outcome.known_by(EvidenceCode::ShimLost)
+        }
+    };
     outcome.evidence = evidence;
     outcome.exit_code = ending.code;
     outcome.tree_empty = ending.tree_empty;
@@ -145,7 +144,7 @@ fn head_only(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// What happened, with the last line of the program's standard error.
-fn said((ending, mask): (&AttemptEnd, &Mask), what: &str) -> String {
+fn said(ending: &AttemptEnd, mask: &Mask, what: &str) -> String {
     let stderr = mask.text(&String::from_utf8_lossy(&ending.output.stderr.bytes));
     match stderr.lines().rev().map(str::trim).find(|line| !line.is_empty()) {
         Some(line) => {

@@ -287,8 +287,9 @@ impl ActionRunner {
         let read = move || {
             let mut done = done;
             report::drop_cut_values(&mut done.ending, &done.mask);
-            let about = (done.limit, done.stop);
-            let mut outcome = report::outcome_of(&done.action, &done.ending, about, &done.mask);
+            let (limit, stop) = (done.limit, done.stop);
+            let mut outcome =
+                report::outcome_of(&done.action, &done.ending, limit, stop, &done.mask);
             report::hide(&mut outcome, &done.mask);
             (outcome, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
         };

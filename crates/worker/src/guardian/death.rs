@@ -44,7 +44,8 @@ pub(super) struct Death {
 /// Has the death reported by a child process, and waits for that as long as it may help.
 pub(super) fn report(
     death: &Death,
-    (program, args): (&OwnProgram, &[OsString]),
+    program: &OwnProgram,
+    args: &[OsString],
     signals: &sys::SignalFd,
 ) {
     match start(death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {

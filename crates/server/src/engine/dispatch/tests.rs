@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::*;
 use crate::engine::profile::Profile;
 use crate::engine::session_facts::NOT_POLLING_AFTER;
+use crate::engine::sessions::AttachedAs;
 use crate::engine::sessions::{AttemptProgress, Avoided, InFlightAttempt, Session};
 
 fn worker(n: u128) -> WorkerId {
@@ -34,8 +35,8 @@ pub(in crate::engine) fn session(n: u128, slots: u32, in_flight: u128) -> Sessio
     };
     let (outputs, _) = mpsc::unbounded_channel();
     let mut session = Session::new(
-        (worker(n), 1),
-        ("w", Arc::new(profile)),
+        AttachedAs { worker: worker(n), number: 1, name: "w" },
+        Arc::new(profile),
         outputs,
         CancellationToken::new().drop_guard(),
     );
@@ -71,7 +72,20 @@ fn known(attached: Vec<Session>, queue: &str, isolated: bool, ready: u64) -> (Se
     (sessions, classes)
 }
 
-fn check((sessions, classes): (Sessions, Classes), expected: &[(u128, u32)]) {
+/// Sessions, and the classes that they may take jobs of.
+struct Scene {
+    sessions: Sessions,
+    classes: Classes,
+}
+
+impl From<(Sessions, Classes)> for Scene {
+    fn from((sessions, classes): (Sessions, Classes)) -> Self {
+        Self { sessions, classes }
+    }
+}
+
+fn check(attached: impl Into<Scene>, expected: &[(u128, u32)]) {
+    let Scene { sessions, classes } = attached.into();
     let planned = plan(&sessions, &classes);
     let planned: Vec<_> = planned.iter().map(|claim| (claim.worker, claim.max)).collect();
     let expected: Vec<_> = expected.iter().map(|(n, max)| (worker(*n), *max)).collect();

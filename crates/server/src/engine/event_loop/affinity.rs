@@ -115,7 +115,7 @@ impl Affinity {
                     if is_new && others {
                         again = again.max(Some(begun.after(ELSEWHERE_MAX)));
                     }
-                    at.avoid((*job, retry), others && retry.waits && since < ELSEWHERE_MAX);
+                    at.avoid(*job, retry, others && retry.waits && since < ELSEWHERE_MAX);
                     self.marked.push(retry.worker);
                 }
             }
@@ -142,7 +142,7 @@ struct Scene<'a> {
 
 impl Scene<'_> {
     /// Avoids the worker of a retry; `waits` if another server's may take it meanwhile.
-    fn avoid(&mut self, (job, retry): (JobId, &Retry), waits: bool) {
+    fn avoid(&mut self, job: JobId, retry: &Retry, waits: bool) {
         if let Some(session) = self.sessions.get_mut(retry.worker) {
             let avoided = session.restrictions.avoided.entry(retry.class).or_default();
             avoided.jobs.push(job);

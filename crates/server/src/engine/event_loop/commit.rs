@@ -140,7 +140,7 @@ impl EventLoop {
         let mut fresh = Vec::new();
         for Attempted { op, retried } in untried {
             match retried {
-                Some(queue) => self.deferred.put_back(op, queue),
+                Some((queue, since)) => self.deferred.put_back(op, queue, since),
                 None => fresh.push(op),
             }
         }
@@ -236,7 +236,7 @@ impl EventLoop {
                 | ReplyTo::Lapse { caller, .. } => drop(caller.send(Err(unavailable.clone()))),
                 ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(unavailable.clone()))),
                 // A claim may have taken effect: attaching again finds out.
-                ReplyTo::Report { .. } | ReplyTo::Session(_) => sessions_unconfirmed = true,
+                ReplyTo::Report(_) | ReplyTo::Session(_) => sessions_unconfirmed = true,
                 ReplyTo::Isolation(class) => self.not_led(class),
                 ReplyTo::Unclaimable(class) => {
                     self.unclaimable.checked(class, self.shared.store_time());
@@ -272,7 +272,7 @@ impl EventLoop {
             ReplyTo::Unclaimable(class) => {
                 self.unclaimable.checked(class, self.shared.store_time());
             }
-            ReplyTo::Report { .. } | ReplyTo::None => {}
+            ReplyTo::Report(_) | ReplyTo::None => {}
         }
     }
 }
@@ -280,7 +280,7 @@ impl EventLoop {
 /// Whether a command is a report that is not sent again as long as the session stands.
 const fn is_report(op: &Op) -> bool {
     match op.reply_to {
-        ReplyTo::Report { .. } => true,
+        ReplyTo::Report(_) => true,
         ReplyTo::None => matches!(op.command, Command::Finish(_)),
         _ => false,
     }

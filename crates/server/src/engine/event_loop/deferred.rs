@@ -169,7 +169,7 @@ impl Deferred {
     }
 
     /// Puts back a command that was not retried after all.
-    pub(super) fn put_back(&mut self, op: Op, (id, since): (QueueId, BootTime)) {
+    pub(super) fn put_back(&mut self, op: Op, id: QueueId, since: BootTime) {
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.ops.push_front(Waiting { op, since });
         }
@@ -239,7 +239,7 @@ pub(super) fn refuse(reply_to: ReplyTo, why: &str) {
             drop(caller.send(Err(error)))
         }
         ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(error))),
-        ReplyTo::Report { .. }
+        ReplyTo::Report(_)
         | ReplyTo::Session(_)
         | ReplyTo::Isolation(_)
         | ReplyTo::Unclaimable(_)

@@ -14,7 +14,7 @@ use outlast_store::{Command, Reply};
 
 use super::EventLoop;
 use crate::clock::boot_time;
-use crate::engine::batcher::{Op, ReplyTo};
+use crate::engine::batcher::{Op, ReplyTo, Reported};
 use crate::engine::dispatch::Planned;
 use crate::engine::input::SideBatch;
 use crate::engine::output::{ReportAnswer, SessionOrder};
@@ -161,9 +161,7 @@ impl EventLoop {
                 }
                 drop(caller.send(Ok(reply)));
             }
-            ReplyTo::Report { worker, session, job, epoch, finished } => {
-                self.answer_report(&reply, (worker, session), (job, epoch, finished));
-            }
+            ReplyTo::Report(report) => self.answer_report(&reply, &report),
             ReplyTo::Session(planned) => {
                 if matches!(reply, Reply::Claimed(Err(ClaimRefusal::Outdated))) {
                     self.claim_outdated(&command);
@@ -185,12 +183,8 @@ impl EventLoop {
         }
     }
 
-    fn answer_report(
-        &mut self,
-        reply: &Reply,
-        (worker, number): (WorkerId, u64),
-        (job, epoch, finished): (JobId, Epoch, bool),
-    ) {
+    fn answer_report(&mut self, reply: &Reply, report: &Reported) {
+        let Reported { worker, session: number, job, epoch, finished } = *report;
         let verdict = match reply {
             Reply::Moved(moved) => {
                 if let Ok(moved) = moved {

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::engine::session_facts::NOT_POLLING_AFTER;
-use crate::engine::sessions::Session;
+use crate::engine::sessions::{AttachedAs, Session};
 use crate::engine::shared_state::SharedState;
 use crate::engine::wait_reason::{self, Eligible, eligible};
 
@@ -284,7 +284,8 @@ fn sessions_here_are_known_at_once_and_show_whether_they_poll() {
     let profile = shared.fleet.intern(Profile::of(&record(1, "default", Standing::NEW)));
     let (outputs, _produced) = mpsc::unbounded_channel();
     let closer = CancellationToken::new().drop_guard();
-    let mut session = Session::new((id(1), 1), ("w1", profile), outputs, closer);
+    let mut session =
+        Session::new(AttachedAs { worker: id(1), number: 1, name: "w1" }, profile, outputs, closer);
     shared.fleet.attached(Arc::clone(&session.facts));
     assert_eq!(eligible(&class("default"), &shared), Eligible::Yes);
     assert!(
@@ -322,7 +323,8 @@ fn a_worker_that_does_not_poll_at_another_server_is_not_eligible_here_either() {
     let session = |number| {
         let (outputs, _produced) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();
-        Session::new((id(1), number), ("w1", Arc::clone(&profile)), outputs, closer)
+        let of = AttachedAs { worker: id(1), number, name: "w1" };
+        Session::new(of, Arc::clone(&profile), outputs, closer)
     };
     let stuck = session(1);
     assert!(shared.fleet.attached(Arc::clone(&stuck.facts)), "the hint is taken back");

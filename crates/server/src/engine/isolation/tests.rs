@@ -48,7 +48,7 @@ fn lead(isolation: &mut Isolation, class: ClassId) {
 }
 
 /// Looks, long enough after the last time.
-fn look(isolation: &mut Isolation, (sessions, classes): (&mut Sessions, &Classes)) -> Vec<Ask> {
+fn look(isolation: &mut Isolation, sessions: &mut Sessions, classes: &Classes) -> Vec<Ask> {
     let now = isolation.looked.map_or(NOW, |looked| looked.after(LOOK_EVERY));
     isolation.update(sessions, classes, now)
 }
@@ -67,16 +67,16 @@ fn reserved(sessions: &mut Sessions) -> Vec<WorkerId> {
 #[test]
 fn worker_with_the_fewest_attempts_is_kept_free_until_it_is_idle() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Lead(ALONE)]);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [Ask::Lead(ALONE)]);
     assert_eq!(reserved(&mut sessions), [], "another server may lead");
     lead(&mut isolation, ALONE);
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), []);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), []);
     assert_eq!(reserved(&mut sessions), [worker(2)]);
     for left in (0..3).rev() {
         let session = sessions.get_mut(worker(2)).unwrap();
         let job = *session.in_flight.keys().next().unwrap();
         session.in_flight.remove(&job);
-        assert_eq!(look(&mut isolation, (&mut sessions, &classes)), []);
+        assert_eq!(look(&mut isolation, &mut sessions, &classes), []);
         let planned = plan(&sessions, &classes);
         let expected: &[_] = if left > 0 { &[] } else { &[(worker(2), [ALONE].into(), 1, true)] };
         let planned: Vec<_> =
@@ -122,17 +122,17 @@ fn leadership_is_renewed_and_without_an_answer_it_ends() {
 #[test]
 fn reservation_ends_when_no_job_waits_or_another_worker_is_idle() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     lead(&mut isolation, ALONE);
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     sessions.insert(session(4, 4, 0));
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Resign(ALONE)]);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [Ask::Resign(ALONE)]);
     assert_eq!(reserved(&mut sessions), []);
     sessions.remove(worker(4));
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Lead(ALONE)]);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [Ask::Lead(ALONE)]);
     lead(&mut isolation, ALONE);
     classes.set_ready(ALONE, Estimate::None);
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Resign(ALONE)]);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [Ask::Resign(ALONE)]);
     assert!(!isolation.leads(ALONE, Span::from_secs(6), NOW), "the answer came too late");
 }
 
@@ -140,16 +140,16 @@ fn reservation_ends_when_no_job_waits_or_another_worker_is_idle() {
 #[test]
 fn no_worker_is_kept_free_for_a_job_that_waits_for_a_limit() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     lead(&mut isolation, ALONE);
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), [worker(2)]);
     let blocked = vec![Blocked { class: ALONE, until: None }];
     let planned = claim(&[ALONE], 1, false);
     classes.claimed(planned, &[], &Claims { blocked, ..Claims::default() });
     classes.unblock();
     assert!(classes.is_claimable(ALONE), "a worker that is idle by itself may try");
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), []);
     let later = boot_time().after(Span::from_secs(61));
     assert_eq!(isolation.update(&mut sessions, &classes, later), [Ask::Lead(ALONE)]);
@@ -161,28 +161,28 @@ fn idle_worker_serves_one_class() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();
     (4..=20).for_each(|n| drop(sessions.insert(session(n, 5, 5))));
     learn(&mut classes, ClassId(3), true, 1);
-    let asked = look(&mut isolation, (&mut sessions, &classes));
+    let asked = look(&mut isolation, &mut sessions, &classes);
     assert_eq!(asked, [Ask::Lead(ALONE), Ask::Lead(ClassId(3))]);
     lead(&mut isolation, ALONE);
     lead(&mut isolation, ClassId(3));
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), [worker(1), worker(2)]);
     sessions.insert(session(21, 4, 0));
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [Ask::Resign(ALONE)]);
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [Ask::Resign(ALONE)]);
     assert_eq!(reserved(&mut sessions).len(), 1);
 }
 
 #[test]
 fn worker_that_leaves_or_takes_no_more_work_is_replaced() {
     let (mut sessions, classes, mut isolation) = full_fleet();
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     lead(&mut isolation, ALONE);
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     sessions.get_mut(worker(2)).unwrap().running = false;
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), [worker(1)]);
     sessions.remove(worker(1));
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), [worker(3)]);
 }
 
@@ -231,12 +231,12 @@ fn at_most_a_tenth_of_the_workers_is_kept_free_or_runs_such_jobs() {
         }
         (1..=6).for_each(|class| learn(&mut classes, ClassId(class), true, 3));
         let mut isolation = Isolation::default();
-        let asked = look(&mut isolation, (&mut sessions, &classes));
+        let asked = look(&mut isolation, &mut sessions, &classes);
         for ask in asked {
             let Ask::Lead(class) = ask else { panic!("{ask:?}") };
             lead(&mut isolation, class);
         }
-        look(&mut isolation, (&mut sessions, &classes));
+        look(&mut isolation, &mut sessions, &classes);
         assert_eq!(reserved(&mut sessions).len(), expected, "{alone} of {workers}");
     }
 }
@@ -245,7 +245,7 @@ fn at_most_a_tenth_of_the_workers_is_kept_free_or_runs_such_jobs() {
 #[test]
 fn classes_are_looked_up_once_for_all_workers_of_a_profile() {
     let (mut sessions, classes) = idle_and_unable(200, 200);
-    let asked = look(&mut Isolation::default(), (&mut sessions, &classes));
+    let asked = look(&mut Isolation::default(), &mut sessions, &classes);
     assert_eq!(asked, []);
     let looks = sessions.get(worker(1)).unwrap().looks();
     assert!(looks <= 200, "{looks} looks");
@@ -277,14 +277,14 @@ fn server_whose_only_worker_does_not_become_idle_lets_others_lead() {
 fn effort_goes_to_another_class_while_another_server_leads() {
     let (mut sessions, mut classes, mut isolation) = full_fleet();
     learn(&mut classes, ClassId(3), true, 1);
-    let asked = look(&mut isolation, (&mut sessions, &classes));
+    let asked = look(&mut isolation, &mut sessions, &classes);
     assert_eq!(asked, [Ask::Lead(ALONE)]);
-    assert_eq!(look(&mut isolation, (&mut sessions, &classes)), [], "it may be let lead");
+    assert_eq!(look(&mut isolation, &mut sessions, &classes), [], "it may be let lead");
     isolation.waits(ALONE, BootTime(5_000));
-    let asked = look(&mut isolation, (&mut sessions, &classes));
+    let asked = look(&mut isolation, &mut sessions, &classes);
     assert_eq!(asked, [Ask::Lead(ClassId(3))]);
     lead(&mut isolation, ClassId(3));
-    look(&mut isolation, (&mut sessions, &classes));
+    look(&mut isolation, &mut sessions, &classes);
     assert_eq!(reserved(&mut sessions), [worker(2)]);
     // One at a time here: the first has its turn when the other ends.
     assert_eq!(isolation.update(&mut sessions, &classes, BootTime(5_500)), [Ask::Lead(ClassId(3))]);

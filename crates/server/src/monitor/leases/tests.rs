@@ -209,7 +209,7 @@ fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
     };
     let code = |attached_here| {
         let age = Span::from_secs(16);
-        evidence_of(&worker, LapseScope::Everything, (age, attached_here), &settings).code
+        evidence_of(&worker, LapseScope::Everything, age, attached_here, &settings).code
     };
     assert_eq!(code(true), Some(EvidenceCode::Frozen));
     assert_eq!(code(false), Some(EvidenceCode::Lease));
@@ -259,7 +259,7 @@ fn a_worker_that_fell_silent_before_its_connection_was_closed_is_frozen() {
             updated: Timestamp(1_000).after(silent_for),
             lapsed_holding: false,
         };
-        let evidence = |scope| evidence_of(&worker, scope, (Span(16_669), true), &settings);
+        let evidence = |scope| evidence_of(&worker, scope, Span(16_669), true, &settings);
         let whole = evidence(LapseScope::Everything);
         assert_eq!(evidence(LapseScope::OverlapAllowed).code, whole.code);
         whole
@@ -293,7 +293,7 @@ async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
     let engine = Engine::start(Arc::new(store), settings);
     let others: Vec<WorkerId> = (3..8).map(worker).collect();
     for one in [locked, dead].iter().chain(&others) {
-        register_sdk_worker(&engine, (*one, 1), Span(400)).await;
+        register_sdk_worker(&engine, *one, 1, Span(400)).await;
     }
     tokio::spawn(run(engine.clone()));
     let lapsed = async {

@@ -33,8 +33,8 @@ fn ending(kind: EndKind, stdout: &str, stderr: &str) -> AttemptEnd {
 
 fn judged(ending: &AttemptEnd, stop: Option<StopReason>) -> Outcome {
     let packs = PackSet::embedded_core().unwrap();
-    let about = (Duration::from_secs(7), stop);
-    outcome_of(packs.get("core.echo").unwrap(), ending, about, &Mask::default())
+    let action = packs.get("core.echo").unwrap();
+    outcome_of(action, ending, Duration::from_secs(7), stop, &Mask::default())
 }
 
 fn check(kind: EndKind, expected: Kind, error_type: Option<&str>) {
@@ -115,8 +115,8 @@ fn masked(ending: &mut AttemptEnd) -> String {
     let packs = PackSet::embedded_core().unwrap();
     let mask = Mask::of([SECRET.as_bytes()].into_iter()).unwrap();
     drop_cut_values(ending, &mask);
-    let about = (Duration::from_secs(7), None);
-    let mut outcome = outcome_of(packs.get("core.echo").unwrap(), ending, about, &mask);
+    let action = packs.get("core.echo").unwrap();
+    let mut outcome = outcome_of(action, ending, Duration::from_secs(7), None, &mask);
     hide(&mut outcome, &mask);
     let message = outcome.failure.map(|failure| failure.message).unwrap_or_default();
     format!("{message}{}", String::from_utf8_lossy(&outcome.result_json))

@@ -16,7 +16,7 @@ use rustix::process::{Pid, getpid, set_child_subreaper};
 
 use super::channel::Channel;
 use super::oom::OomWatch;
-use super::supervise::{Signs, Watch, Watched};
+use super::supervise::{Processes, Signs, Watch, Watched};
 use super::tree::Tree;
 use super::{job, outer};
 use crate::process::cgroup::Group;
@@ -41,7 +41,7 @@ fn run(mut channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
     match forked {
         Ok(((lifeline, held), Fork::Child)) => {
             drop(held);
-            inner_main(&mut channel, spec, (group, lifeline.into()))
+            inner_main(&mut channel, spec, group, lifeline.into())
         }
         Ok(((lifeline, held), Fork::Parent(inner))) => {
             drop(lifeline);
@@ -68,9 +68,10 @@ fn run(mut channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
 fn inner_main(
     channel: &mut Channel,
     spec: &ShimSpec,
-    (group, lifeline): (Option<Group>, OwnedFd),
+    group: Option<Group>,
+    lifeline: OwnedFd,
 ) -> i32 {
-    match supervise(channel, spec, (group.as_ref(), lifeline)) {
+    match supervise(channel, spec, group.as_ref(), lifeline) {
         Ok(Watched::MainEnded) => 0,
         Ok(Watched::Orphaned) => {
             if let Some(group) = group {
@@ -89,7 +90,8 @@ fn inner_main(
 fn supervise(
     channel: &mut Channel,
     spec: &ShimSpec,
-    (group, lifeline): (Option<&Group>, OwnedFd),
+    group: Option<&Group>,
+    lifeline: OwnedFd,
 ) -> Result<Watched, StartFailure> {
     become_subreaper().map_err(|error| StartFailure::cannot("become a subreaper", error))?;
     let signs = Signs::new(spec.deadline_boot_ms)
@@ -103,7 +105,7 @@ fn supervise(
     let job = job::start(spec, entrance)?;
     channel.report(&Report::Started { pid: Some(job.as_raw_nonzero().get()) });
     let tree = tree_of(group, Some(job));
-    let mut watch = Watch::new(channel, signs, (tree, job), oom, Some(lifeline));
+    let mut watch = Watch::new(channel, signs, Processes { tree, main: job }, oom, Some(lifeline));
     // Neither can fail but for want of kernel memory; the tree must end all the same.
     let watched = watch.until_main_ends().unwrap_or(Watched::MainEnded);
     let _ = watch.until_empty();

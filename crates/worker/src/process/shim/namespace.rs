@@ -28,7 +28,7 @@ use super::channel::Channel;
 use super::job;
 use super::oom::OomWatch;
 use super::outer;
-use super::supervise::{Signs, Watch};
+use super::supervise::{Processes, Signs, Watch};
 use super::tree::Tree;
 use crate::process::handover;
 use crate::process::protocol::{Report, ShimSpec, StartFailure};
@@ -103,7 +103,13 @@ fn supervise(
     channel.report(&Report::Starting);
     let job = job::start(spec, None)?;
     channel.report(&Report::Started { pid: outside.first_child() });
-    let mut watch = Watch::new(channel, signs, (Tree::Namespace, job), oom, Some(lifeline));
+    let mut watch = Watch::new(
+        channel,
+        signs,
+        Processes { tree: Tree::Namespace, main: job },
+        oom,
+        Some(lifeline),
+    );
     // However this returns, our exit ends whatever is left.
     let _ = watch.until_main_ends();
     Ok(())

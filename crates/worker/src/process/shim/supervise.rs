@@ -86,11 +86,17 @@ enum Sent {
     Kill,
 }
 
+/// The processes of a job, and the first of them.
+pub(super) struct Processes {
+    pub(super) tree: Tree,
+    pub(super) main: Pid,
+}
+
 impl<'a> Watch<'a> {
     pub(super) fn new(
         channel: &'a mut Channel,
         signs: Signs,
-        (tree, job): (Tree, Pid),
+        Processes { tree, main: job }: Processes,
         oom: OomWatch,
         lifeline: Option<OwnedFd>,
     ) -> Self {

@@ -1,6 +1,7 @@
 //! Project chores: `cargo xtask tidy | codegen | ci`.
 
 mod codegen;
+mod parameters;
 mod tidy;
 mod words;
 

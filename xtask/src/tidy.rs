@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
+use crate::parameters;
 use crate::words::Retired;
 
 /// A file longer than this holds two ideas.
@@ -87,6 +88,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Vec<String>> {
         }
         if file.extension().is_some_and(|it| it == "rs") {
             check_source(&file, &text, &mut faults);
+            parameters::check(&file, &text, &mut faults);
         }
         retired.check(&file, &text, &mut faults);
         check_pages(root, &file, &text, &mut faults);

@@ -225,6 +225,11 @@ fn what_comes_into_a_container_by_another_way_is_neither_killed_nor_left_as_a_zo
     let mut exec = Command::new("nsenter");
     let entered = exec.args(enter).stdout(Stdio::null()).status().unwrap();
     assert!(entered.success());
+    // Until each has become a shell of its own, it has the arguments of the one that started both.
+    eventually("each is a program of its own", || {
+        let (stays, goes) = (survivors(&stays), survivors(&goes));
+        stays.len() == 1 && goes.len() == 1 && stays != goes
+    });
     let orphan = survivors(&stays)[0];
     assert!(children_of(first).contains(&orphan), "it is process 1 that has it now");
     // Each signal ends one look for orphans, and the message proves that it has.

@@ -241,6 +241,9 @@ impl Address {
     /// join or `order by` could use. When a table was analyzed while it was empty, that looks
     /// cheapest. So statements give no index such a use: they join a table by
     /// `t.key = any(array[k.key])`, and sort rows that they found by other means by `t.key + 0`.
+    ///
+    /// A bitmap scan loses the order of its index. In a table that was never analyzed it looks
+    /// cheapest, and a claim would read and sort all jobs that wait, to take the first few.
     pub(crate) fn writer_settings(&self) -> String {
         let limit = self.statement_limit.as_millis();
         let synchronous = if self.durable { "" } else { "set synchronous_commit = off;" };
@@ -250,7 +253,7 @@ impl Address {
              select set_config('default_toast_compression', 'lz4', false) from pg_settings
              where name = 'default_toast_compression' and 'lz4' = any(enumvals);
              set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
-             set enable_hashjoin = off; set enable_mergejoin = off;
+             set enable_hashjoin = off; set enable_mergejoin = off; set enable_bitmapscan = off;
              set statement_timeout = {limit}; set lock_timeout = {LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}; {synchronous}"
         )

@@ -171,12 +171,16 @@ where
     });
 }
 
+/// Opens a look. The rows of a range come in the order of the index, and are no more than asked for:
+/// a plan by the table's size, which may be out of date, could read all and sort them.
+const BEGIN: &str = "begin; set local enable_seqscan = off; set local enable_bitmapscan = off";
+
 async fn find<K>(reader: &Reader, look: &Look<K>, texts: Texts) -> Result<Found, StoreError>
 where
     K: ToSql + Copy + Sync + std::fmt::Debug,
 {
     // PostgreSQL takes what it counted away from time to time, but not within a transaction.
-    reader.say("begin").await?;
+    reader.say(BEGIN).await?;
     let found = find_counted(reader, look, texts).await;
     reader.say(if found.is_ok() { "commit" } else { "rollback" }).await?;
     found

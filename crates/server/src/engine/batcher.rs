@@ -18,8 +18,8 @@ use crate::engine::command_facts::{
 use crate::engine::dispatch::Planned;
 use crate::engine::input::{KeepingSender, ReplySender};
 
-/// Most weight in one batch; an enqueued job weighs 1, and so do 4 KiB of it. Keeps a batch to a few
-/// milliseconds, and to 8 MiB.
+/// Most weight in one batch; an enqueued job weighs 1, and more if it is longer than 4 KiB. Keeps a
+/// batch to a few milliseconds, and to 8 MiB.
 const WEIGHT_MAX: usize = 2_000;
 
 /// A command, and where its reply goes.

@@ -34,7 +34,8 @@ pub(super) fn weight_of_claim(claim: &Claim, of_claimed: usize) -> usize {
     max.min(64).saturating_add(max.saturating_mul(of_claimed).min(most))
 }
 
-/// Returns how much of a batch it fills: a job weighs 1, and so do 4 KiB of it.
+/// Returns how much of a batch it fills: a job weighs 1, and one that is longer than 4 KiB as many
+/// times that as it is long.
 pub(super) fn weight_of(command: &Command) -> usize {
     let jobs = match command {
         // It moves the jobs that the worker held.
@@ -42,7 +43,7 @@ pub(super) fn weight_of(command: &Command) -> usize {
         Command::Claim(claim) => weight_of_claim(claim, 0),
         other => jobs_of(other),
     };
-    jobs + bytes_of(command) / BYTES_OF_ONE
+    jobs.max(bytes_of(command).div_ceil(BYTES_OF_ONE))
 }
 
 /// Whether an enqueue takes its time because of how long its jobs are, not how many.

@@ -50,6 +50,20 @@ fn flood_of_bulks_delays_no_report_and_reports_do_not_starve_a_bulk() {
     assert_eq!((batcher.take().len(), batcher.is_empty()), (5 + 1, true));
 }
 
+/// A bulk's few bytes were once added to the number of its jobs, so that no batch held two of 1,000.
+#[test]
+fn bulks_of_short_jobs_fill_a_batch_by_their_number() {
+    let mut batcher = Batcher::default();
+    for _ in 0..4 {
+        let mut bulk = bulk(WEIGHT_MAX as u128 / 2);
+        let Command::EnqueueAll(jobs) = &mut bulk.command else { unreachable!() };
+        jobs.iter_mut().for_each(|job| job.payload.args = r#"[{"user":1024}]"#.to_owned());
+        batcher.push(bulk);
+    }
+    assert_eq!((batcher.take().len(), batcher.take().len()), (2, 2));
+    assert!(batcher.is_empty());
+}
+
 fn output(job: u128, n: u32, bytes: usize) -> Op {
     let (job, epoch) = (JobId(Uuid::from_u128(job)), Epoch(1));
     let chunk = LogChunk { job, epoch, n, stream: Stream::Stdout, bytes: vec![b'x'; bytes] };

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use outlast_core::id::WorkerId;
+use outlast_core::worker::lifecycle::Stage;
 
 use crate::attempt::context::AttemptContext;
 use crate::delivery::Delivery;
@@ -36,6 +37,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Called when no server holds anything for the worker any more: it said goodbye, or it was
     /// never let in.
     fn deregistered(&self) {}
+
+    /// Called when the worker enters a stage of its life, such as quiet or draining.
+    fn entered(&self, stage: Stage) {
+        let _ = stage;
+    }
 
     /// Returns what ends an attempt's work.
     fn ends(&self) -> Ends {

@@ -57,7 +57,7 @@ use crate::OwnProgram;
 use crate::attempt::KILL_AFTER;
 use crate::containment::{Choice, Containment};
 use crate::environment::HostEnvironment;
-use crate::guardian::{GuardianEvent, GuardianLink, IdentityWriter};
+use crate::guardian::{Announcer, GuardianEvent, GuardianLink};
 use crate::probe::Probe;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
@@ -155,7 +155,7 @@ enum StartError {
 pub async fn run(
     config: DaemonConfig,
     link: GuardianLink,
-    identity: IdentityWriter,
+    announcer: Announcer,
     hooks: StageHooks,
 ) -> i32 {
     let (control, queue) = control();
@@ -171,7 +171,7 @@ pub async fn run(
     // Before anything else, so that a signal during a slow start is not lost.
     let reload = Arc::new(Notify::new());
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&reload)));
-    let code = match start(config, identity, control.clone(), Arc::clone(&reload)).await {
+    let code = match start(config, announcer, control.clone(), Arc::clone(&reload)).await {
         Ok((worker, runner, root)) => {
             let (catalog, disk) = (Arc::clone(&runner.catalog), runner.disk.clone());
             let keeper = tokio::spawn(catalog::keep(catalog, control, reload));
@@ -218,6 +218,7 @@ async fn listen(mut link: GuardianLink, control: Control, reload: Arc<Notify>) {
             GuardianEvent::Terminate => control.send(StageEvent::TerminateSignal),
             GuardianEvent::Quiet => control.send(StageEvent::StopSignal),
             GuardianEvent::Resume => control.send(StageEvent::ContinueSignal),
+            GuardianEvent::QuietByOrder => control.send(StageEvent::QuietOrder),
             GuardianEvent::ReloadPacks => {
                 control.read_token_again();
                 reload.notify_one();
@@ -229,7 +230,7 @@ async fn listen(mut link: GuardianLink, control: Control, reload: Arc<Notify>) {
 
 async fn start(
     config: DaemonConfig,
-    identity: IdentityWriter,
+    announcer: Announcer,
     control: Control,
     reload: Arc<Notify>,
 ) -> Result<(Worker, ActionRunner, WorkRoot), StartError> {
@@ -285,7 +286,7 @@ async fn start(
     });
     let runner = ActionRunner {
         catalog,
-        identity,
+        announcer,
         control,
         reload,
         host,

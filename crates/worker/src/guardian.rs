@@ -3,15 +3,19 @@
 //!
 //! ```text
 //! terminal, init system ──signals──▶ guardian ──one byte each, by socket──▶ engine
-//!                                       │    ◀──the worker's identity─────────┘
+//!                                       │    ◀──identity, order in force──────┘
 //!                                       └─ reaps and kills every orphan of its engine
 //! ```
 //!
 //! The engine runs in a session of its own, so a terminal's keys reach only the guardian, and
 //! is never stopped or ended by a signal meant for the worker. When it ends, whatever it left
-//! is waited for or killed before the guardian exits. If the engine ended without a goodbye, and
-//! nothing of it is left, the guardian has its death reported (`death`). When the guardian ends,
-//! the socket closes, and that tells the engine.
+//! is waited for or killed. If the engine ended without a goodbye, and nothing of it is left, the
+//! guardian has its death reported (`death`), and starts another engine after a pause (`restarts`).
+//! The new engine has an identity of its own, and follows the order that the old one followed. When
+//! the guardian ends, the socket closes, and that tells the engine.
+//!
+//! It starts no engine after a clean end, wrong usage or a refused token, nor when the worker is
+//! about to end anyway: it was told to by a signal or by the server.
 //!
 //! A job under `cgroup` or `subreaper` may kill its shim, both halves. What it leaves then comes to
 //! the guardian as an orphan, and is killed. A guardian that could get other orphans too, such as
@@ -25,8 +29,10 @@ mod engine;
 mod front;
 mod link;
 mod orphans;
+mod restarts;
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -40,15 +46,18 @@ use rustix::process::{
 
 pub use self::death::report_to;
 pub use self::front::stay_in_front;
-pub use self::link::{GuardianEvent, GuardianLink, IdentityWriter};
+pub use self::link::{Announcer, GuardianEvent, GuardianLink, StandingOrder};
 
-use self::death::Death;
+use self::death::{Death, Reporter};
 use self::engine::EngineLink;
 use self::orphans::Orphans;
+use self::restarts::{ENDS_MAX, Restarts, WINDOW};
 
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, descendants, sys};
 
+/// Exit code of a worker that has ended as it was asked to.
+const CLEAN: i32 = 0;
 /// Exit code of a worker whose engine failed. 0, 2 and 5 are the engine's own to give.
 const FAULT: i32 = 1;
 /// Exit code for wrong usage, passed on from the engine.
@@ -78,7 +87,7 @@ pub struct GuardianOptions {
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
-/// fault, 2 on wrong usage, 5 when the server does not let it in. Must be called by the main
+/// fault or after [`ENDS_MAX`] ends of its engine within a minute, 2 on wrong usage, 5 when the server does not let it in. Must be called by the main
 /// thread, after [`stay_in_front`]; in every other thread all signals must be blocked.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
@@ -103,14 +112,25 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
         Signal::CONT,
         Signal::CHILD,
     ])?;
+    let engine = start_engine(options)?;
+    Ok(Guardian {
+        options,
+        signals,
+        engine,
+        reporter: None,
+        orphans: Orphans::default(),
+        restarts: Restarts::default(),
+        asked: Asked::default(),
+    })
+}
+
+fn start_engine(options: &GuardianOptions) -> io::Result<Engine> {
     let (link, engines_end) = EngineLink::new()?;
     let mut command = Command::new(options.program.path());
     command.args(&options.engine_args).stdin(engines_end);
     sys::start_in_own_session(&mut command);
-    let engine = command.spawn()?;
-    let engine_pid = pid_of(&engine)?;
-    let orphans = Orphans::default();
-    Ok(Guardian { options, signals, link, engine_pid, orphans, terminations: 0 })
+    let pid = pid_of(&command.spawn()?)?;
+    Ok(Engine { link, pid })
 }
 
 fn pid_of(child: &Child) -> io::Result<Pid> {
@@ -123,62 +143,136 @@ fn pid_of(child: &Child) -> io::Result<Pid> {
 struct Guardian<'a> {
     options: &'a GuardianOptions,
     signals: sys::SignalFd,
-    link: EngineLink,
-    engine_pid: Pid,
+    engine: Engine,
+    /// What reports the death of the engine before.
+    reporter: Option<Reporter>,
     orphans: Orphans,
+    restarts: Restarts,
+    asked: Asked,
+}
+
+/// The engine, or the last one while there is none.
+struct Engine {
+    link: EngineLink,
+    pid: Pid,
+}
+
+/// What the worker was asked to do; it holds for every engine.
+#[derive(Default)]
+struct Asked {
     terminations: u32,
+    /// By SIGTSTP, and not by SIGCONT since.
+    quiet: bool,
+    /// What the server has ordered, as far as engines said.
+    by_server: StandingOrder,
+    /// Whether any engine has had an identity.
+    registered: bool,
+}
+
+/// What follows the end of an engine.
+enum After {
+    Exit(i32),
+    Restart(Duration),
 }
 
 impl Guardian<'_> {
+    /// Serves engine after engine; returns the exit code.
     fn watch(&mut self) -> i32 {
         loop {
-            if let Err(error) = wait_for(&self.signals, self.link.wanted(), Some(&LOOK_FOR_ORPHANS))
-            {
-                tracing::error!(%error, "guardian cannot poll for signals");
-                return self.abandon();
+            let Some(status) = self.await_end() else { return self.abandon() };
+            let pause = match self.engine_ended(status) {
+                After::Exit(code) => return self.leave(code),
+                After::Restart(pause) => pause,
+            };
+            tracing::warn!(?pause, "the worker's engine is started again");
+            if !self.pause(pause) {
+                return self.leave(CLEAN);
             }
-            while let Some(number) = self.signals.next() {
-                if self.on_signal(number) == Next::ExitAtOnce {
-                    return self.abandon();
+            match start_engine(self.options) {
+                Ok(engine) => self.engine = engine,
+                Err(error) => {
+                    tracing::error!(%error, "cannot start the worker's engine again");
+                    return self.leave(FAULT);
                 }
             }
-            self.link.send_waiting();
-            self.link.receive();
-            if let Reaped::Engine(status) = self.reap() {
-                return self.engine_ended(status);
+            if self.asked.by_server == StandingOrder::Quiet {
+                self.engine.link.send(GuardianEvent::QuietByOrder);
             }
-            self.orphans.kill(self.engine_pid);
+            if self.asked.quiet {
+                self.engine.link.send(GuardianEvent::Quiet);
+            }
         }
     }
 
-    fn on_signal(&mut self, number: i32) -> Next {
-        if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
-            self.terminations += 1;
-            if self.terminations >= 3 {
-                return Next::ExitAtOnce;
+    /// Serves the engine until it has ended. Returns how, or nothing if the worker must leave at once.
+    fn await_end(&mut self) -> Option<Option<WaitStatus>> {
+        loop {
+            let wanted = self.engine.link.wanted();
+            if let Err(error) = wait_for(&self.signals, wanted, Some(&LOOK_FOR_ORPHANS)) {
+                tracing::error!(%error, "guardian cannot poll for signals");
+                return None;
             }
-            self.link.send(GuardianEvent::Terminate);
-        } else if number == Signal::TSTP.as_raw() {
-            self.link.send(GuardianEvent::Quiet);
-        } else if number == Signal::CONT.as_raw() {
-            self.link.send(GuardianEvent::Resume);
-        } else if number == Signal::HUP.as_raw() {
-            // A worker does not end with its terminal.
-            self.link.send(GuardianEvent::ReloadPacks);
+            self.take_signals();
+            if self.asked.terminations >= 3 {
+                return None;
+            }
+            self.engine.link.send_waiting();
+            self.learn();
+            if let Reaped::Engine(status) = self.reap() {
+                return Some(status);
+            }
+            self.end_late_reporter();
+            let reporter = self.reporter.as_ref().map(Reporter::pid);
+            self.orphans.kill(self.engine.pid, reporter);
         }
-        Next::Continue
+    }
+
+    /// Notes the signals that came, and passes them on.
+    fn take_signals(&mut self) {
+        while let Some(number) = self.signals.next() {
+            let event = if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
+                self.asked.terminations += 1;
+                GuardianEvent::Terminate
+            } else if number == Signal::TSTP.as_raw() {
+                self.asked.quiet = true;
+                GuardianEvent::Quiet
+            } else if number == Signal::CONT.as_raw() {
+                self.asked.quiet = false;
+                GuardianEvent::Resume
+            } else if number == Signal::HUP.as_raw() {
+                // A worker does not end with its terminal.
+                GuardianEvent::ReloadPacks
+            } else {
+                continue;
+            };
+            if self.asked.terminations < 3 {
+                self.engine.link.send(event);
+            }
+        }
+    }
+
+    /// Reads what the engine announced.
+    fn learn(&mut self) {
+        self.engine.link.receive();
+        if let Some(announced) = self.engine.link.announced() {
+            self.asked.by_server = announced.order;
+            self.asked.registered |= announced.worker.is_some();
+        }
     }
 
     /// Collects every ended child; says how the engine ended if it was among them, or is not there
     /// any more.
-    fn reap(&self) -> Reaped {
+    fn reap(&mut self) -> Reaped {
         let mut reaped = Reaped::Others;
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.engine_pid => {
+                Ok(Some((pid, status))) if pid == self.engine.pid => {
                     reaped = Reaped::Engine(Some(status));
                 }
-                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(Some((pid, _))) => {
+                    self.reporter.take_if(|reporter| reporter.pid() == pid);
+                }
+                Err(Errno::INTR) => {}
                 Ok(None) => return reaped,
                 // There is no child left.
                 Err(_) => {
@@ -191,27 +285,124 @@ impl Guardian<'_> {
         }
     }
 
-    /// Clears up after the engine and returns the exit code. An end without a goodbye is reported
+    /// Clears up after the engine and decides what follows. An end without a goodbye is reported
     /// once it is certain that nothing of the engine runs, and never without that.
-    fn engine_ended(&mut self, status: Option<WaitStatus>) -> i32 {
+    fn engine_ended(&mut self, status: Option<WaitStatus>) -> After {
         // What it announced just before its end.
-        self.link.receive();
+        self.learn();
         let code = exit_code(status);
-        if !clear_up(&self.signals) {
-            return FAULT;
+        if let Some(reporter) = self.reporter.take() {
+            reporter.kill();
         }
-        if let (Some((code, why)), Some(worker)) = (early_end(status), self.link.worker()) {
+        if !self.clear_up() {
+            return After::Exit(FAULT);
+        }
+        let worker = self.engine.link.announced().and_then(|announced| announced.worker);
+        if let (Some((code, why)), Some(worker)) = (early_end(status), worker) {
             let (program, args) = (&self.options.program, &self.options.reporter_args);
-            death::report(&Death { worker, code, why }, program, args, &self.signals);
+            self.reporter = death::report(&Death { worker, code, why }, program, args);
+        }
+        // It says that it failed, and no other one has come further.
+        let cannot_start = has_exited_with(status, FAULT) && !self.asked.registered;
+        if matches!(code, CLEAN | USAGE | NOT_ALLOWED) || cannot_start {
+            return After::Exit(code);
+        }
+        if self.asked.terminations > 0 {
+            return After::Exit(code);
+        }
+        if self.asked.by_server == StandingOrder::Drain {
+            if has_exited_with(status, FAULT) {
+                return After::Exit(code);
+            }
+            tracing::warn!("engine ended while it drained by order: the worker ends");
+            return After::Exit(CLEAN);
+        }
+        match self.restarts.ended(boot_now(), random_share()) {
+            Some(pause) => After::Restart(pause),
+            None => {
+                let within = WINDOW.as_secs();
+                tracing::error!(
+                    "engine ended {ENDS_MAX} times within {within} s: giving up, since a restart \
+                     does not help; the messages above say how each one ended"
+                );
+                After::Exit(FAULT)
+            }
+        }
+    }
+
+    /// Waits until no child is left, killing what does not go by itself. True is proof that nothing
+    /// of the dead engine runs; without it a clean end is none.
+    fn clear_up(&mut self) -> bool {
+        let began = boot_now();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => continue,
+                Err(_) => return true,
+                Ok(None) => {}
+            }
+            let waited = Duration::from_millis(boot_now().since(began).as_millis());
+            if waited >= GONE_MAX {
+                tracing::error!("processes of the engine are still running");
+                return false;
+            }
+            if waited >= SHIMS_MAX {
+                descendants::signal(getpid(), Signal::KILL);
+            }
+            if wait_for(&self.signals, None, Some(&LOOK_AGAIN)).is_err() {
+                return false;
+            }
+            self.take_signals();
+        }
+    }
+
+    /// Waits before the next start. False if the worker is to end instead.
+    fn pause(&mut self, pause: Duration) -> bool {
+        let began = boot_now();
+        loop {
+            let waited = Duration::from_millis(boot_now().since(began).as_millis());
+            if self.asked.terminations > 0 {
+                return false;
+            }
+            if waited >= pause {
+                return true;
+            }
+            if wait_for(&self.signals, None, Some(&LOOK_AGAIN)).is_err() {
+                return true;
+            }
+            self.take_signals();
+            // Only the reporter can be among them.
+            while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
+                self.reporter.take_if(|reporter| reporter.pid() == pid);
+            }
+        }
+    }
+
+    /// Kills a reporter that takes too long: the worker's lease decides.
+    fn end_late_reporter(&mut self) {
+        if let Some(late) = self.reporter.take_if(|reporter| reporter.is_late()) {
+            late.kill();
+        }
+    }
+
+    /// Ends with this code, after the last report has had its time. A termination shortens that.
+    fn leave(&mut self, code: i32) -> i32 {
+        if let Some(reporter) = self.reporter.take() {
+            reporter.await_end(&self.signals, self.asked.terminations);
         }
         code
     }
 
     /// Leaves at once: the third signal. The shims see their engine die and end their trees.
     fn abandon(&self) -> i32 {
-        let _ = kill_process(self.engine_pid, Signal::KILL);
+        let _ = kill_process(self.engine.pid, Signal::KILL);
         FAULT
     }
+}
+
+/// A number from 0 to 1, another one each time.
+fn random_share() -> f64 {
+    let drawn = u32::try_from(RandomState::new().hash_one(()) >> 32).unwrap_or_default();
+    f64::from(drawn) / f64::from(u32::MAX)
 }
 
 /// What was found among the children that ended.
@@ -223,10 +414,8 @@ enum Reaped {
     Engine(Option<WaitStatus>),
 }
 
-#[derive(PartialEq, Eq)]
-enum Next {
-    Continue,
-    ExitAtOnce,
+fn has_exited_with(status: Option<WaitStatus>, code: i32) -> bool {
+    status.and_then(WaitStatus::exit_status) == Some(code)
 }
 
 fn exit_code(status: Option<WaitStatus>) -> i32 {
@@ -235,7 +424,11 @@ fn exit_code(status: Option<WaitStatus>) -> i32 {
         return FAULT;
     };
     match status.exit_status() {
-        Some(code @ (0 | FAULT | USAGE | NOT_ALLOWED)) => code,
+        Some(code @ (CLEAN | FAULT | USAGE | NOT_ALLOWED)) => code,
+        Some(LEASE_OVER_EXIT_CODE) => {
+            tracing::error!("engine ended itself: its lease was over");
+            FAULT
+        }
         Some(code) => {
             tracing::error!(code, "engine exited with an unexpected code");
             FAULT
@@ -254,7 +447,7 @@ fn early_end(status: Option<WaitStatus>) -> Option<(EvidenceCode, String)> {
     let (code, how) = match ended.unwrap_or_default() {
         (Some(signal), _) => (killed, format!("was killed by signal {signal}")),
         // It ended itself, and the lease is over any moment.
-        (None, Some(0 | USAGE | LEASE_OVER_EXIT_CODE)) => return None,
+        (None, Some(CLEAN | USAGE | LEASE_OVER_EXIT_CODE)) => return None,
         (None, None) => (killed, "ended, and it is not known how".to_owned()),
         (None, Some(FAULT)) => (killed, "exited with a fault of its own".to_owned()),
         (None, Some(NOT_ALLOWED)) => {
@@ -264,31 +457,6 @@ fn early_end(status: Option<WaitStatus>) -> Option<(EvidenceCode, String)> {
         (None, Some(code)) => (killed, format!("crashed with exit code {code}")),
     };
     Some((code, format!("the worker's engine {how}, and its guardian saw all its processes end")))
-}
-
-/// Waits until no child is left, killing what does not go by itself. True is proof that nothing
-/// of the dead engine runs; without it a clean end is none.
-fn clear_up(signals: &sys::SignalFd) -> bool {
-    let began = boot_now();
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some(_)) | Err(Errno::INTR) => continue,
-            Err(_) => return true,
-            Ok(None) => {}
-        }
-        let waited = Duration::from_millis(boot_now().since(began).as_millis());
-        if waited >= GONE_MAX {
-            tracing::error!("processes of the engine are still running");
-            return false;
-        }
-        if waited >= SHIMS_MAX {
-            descendants::signal(getpid(), Signal::KILL);
-        }
-        if wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
-            return false;
-        }
-        while signals.next().is_some() {}
-    }
 }
 
 /// Waits until a signal has come, or what is wanted of the link is possible.

@@ -88,7 +88,7 @@ impl Control {
         self.stands(|progress| progress.registered).await;
     }
 
-    /// Waits until the worker drains or ends; forever if it ends without either.
+    /// Waits until the worker drains, or ends as it was asked to; forever if it ends without either.
     pub async fn leaving(&self) {
         self.stands(|progress| progress.leaving).await;
     }

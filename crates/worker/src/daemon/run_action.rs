@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, StopReason,
-    WorkerId,
+    AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, QuietBy,
+    Stage, StopReason, WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
@@ -25,7 +25,7 @@ use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, Output, Stream};
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
-use crate::guardian::IdentityWriter;
+use crate::guardian::{Announcer, StandingOrder};
 use crate::mask::{Mask, MaskError, Masking};
 use crate::probe::Probe;
 
@@ -36,7 +36,7 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 #[derive(Debug)]
 pub(super) struct ActionRunner {
     pub(super) catalog: Arc<Catalog>,
-    pub(super) identity: IdentityWriter,
+    pub(super) announcer: Announcer,
     pub(super) control: Control,
     /// Asks for the packs to be reloaded.
     pub(super) reload: Arc<Notify>,
@@ -79,11 +79,26 @@ impl Handler for ActionRunner {
 
     /// Its guardian needs to know, in case it has to report a death.
     fn registers_as(&self, worker: WorkerId) {
-        self.identity.announce(worker);
+        self.announcer.registers_as(worker);
     }
 
     fn deregistered(&self) {
-        self.identity.withdraw();
+        self.announcer.deregistered();
+    }
+
+    /// An engine that follows this one must follow the same order. A stage after draining is part of the
+    /// drain, or of an end that nobody ordered.
+    fn entered(&self, stage: Stage) {
+        match stage {
+            Stage::Running | Stage::Quiet(QuietBy::Signal) => {
+                self.announcer.follows(StandingOrder::None);
+            }
+            Stage::Quiet(QuietBy::Order | QuietBy::Both) => {
+                self.announcer.follows(StandingOrder::Quiet);
+            }
+            Stage::Draining => self.announcer.follows(StandingOrder::Drain),
+            Stage::Stopping | Stage::Forced | Stage::Stopped => {}
+        }
     }
 
     /// Shims keep the deadline, and only they know when a tree is gone.

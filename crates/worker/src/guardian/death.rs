@@ -4,8 +4,9 @@
 //! guardian: no child left ──identity, evidence──▶ reporter (this program) ──▶ server
 //! ```
 //!
-//! The guardian does no network, so a child process does it for a few seconds. If the report
-//! does not get through, the worker's lease decides, as it would without any report.
+//! The guardian does no network, so a child process does it for a few seconds, while the next engine
+//! starts. If the report does not get through, the worker's lease decides, as it would without any
+//! report.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, Write as _};
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use outlast_core::id::WorkerId;
+use outlast_core::time::BootTime;
 use outlast_sdk::{EvidenceCode, Tls, WorkerDeath};
 use rustix::event::Timespec;
 use rustix::io::Errno;
@@ -23,12 +25,14 @@ use crate::OwnProgram;
 use crate::clock::boot_now;
 use crate::process::sys;
 
-/// How long the server is tried. A worker that cannot reach it has lost little by waiting: a
-/// new engine could not work either.
+/// How long the server is tried.
 const REPORT_MAX: Duration = Duration::from_secs(10);
 
 /// How long the reporter may take beyond that before it is killed.
 const EXIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a report may take once the worker was told to end.
+const REPORT_IN_THE_WAY_MAX: Duration = Duration::from_secs(2);
 
 /// How often the guardian looks whether it should stop waiting.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -41,21 +45,22 @@ pub(super) struct Death {
     pub(super) why: String,
 }
 
-/// Has the death reported by a child process, and waits for that as long as it may help.
-pub(super) fn report(
-    death: &Death,
-    program: &OwnProgram,
-    args: &[OsString],
-    signals: &sys::SignalFd,
-) {
+/// A child process that reports a death.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    child: Child,
+    pid: Pid,
+    began: BootTime,
+}
+
+/// Has the death reported by a child process.
+pub(super) fn report(death: &Death, program: &OwnProgram, args: &[OsString]) -> Option<Reporter> {
     match start(death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {
-        Ok((pid, mut child)) => {
-            if !await_end(pid, signals) {
-                // It may have exited by now.
-                let _ = child.kill();
-            }
+        Ok((pid, child)) => Some(Reporter { child, pid, began: boot_now() }),
+        Err(error) => {
+            tracing::warn!(%error, "cannot report the engine's death to the server");
+            None
         }
-        Err(error) => tracing::warn!(%error, "cannot report the engine's death to the server"),
     }
 }
 
@@ -71,24 +76,50 @@ fn start(death: &Death, program: &OwnProgram, args: &[OsString]) -> io::Result<C
     Ok(child)
 }
 
-/// Waits for the reporter's end; false if it is to be killed, being late or in the way of a
-/// termination.
-fn await_end(reporter: Pid, signals: &sys::SignalFd) -> bool {
-    let began = boot_now();
-    loop {
-        match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, _))) if pid == reporter => return true,
-            Ok(Some(_)) | Err(Errno::INTR) => continue,
-            Err(_) => return true,
-            Ok(None) => {}
-        }
-        let waited = Duration::from_millis(boot_now().since(began).as_millis());
-        if waited >= REPORT_MAX + EXIT_MAX || wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
-            return false;
-        }
-        while let Some(number) = signals.next() {
-            if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
-                return false;
+impl Reporter {
+    pub(super) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Whether it has had its time.
+    pub(super) fn is_late(&self) -> bool {
+        self.has_run_for(REPORT_MAX + EXIT_MAX)
+    }
+
+    fn has_run_for(&self, limit: Duration) -> bool {
+        Duration::from_millis(boot_now().since(self.began).as_millis()) >= limit
+    }
+
+    pub(super) fn kill(mut self) {
+        // It may have exited by now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end as long as that may help. `terminations` came before this: a further one
+    /// ends the wait, and any one leaves it little time.
+    pub(super) fn await_end(self, signals: &sys::SignalFd, terminations: u32) {
+        let mut limit =
+            if terminations > 0 { REPORT_IN_THE_WAY_MAX } else { REPORT_MAX + EXIT_MAX };
+        let mut asked = 0;
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) if pid == self.pid => return,
+                Ok(Some(_)) | Err(Errno::INTR) => continue,
+                Err(_) => return,
+                Ok(None) => {}
+            }
+            if asked > 1 || self.has_run_for(limit) {
+                return self.kill();
+            }
+            if wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
+                return self.kill();
+            }
+            while let Some(number) = signals.next() {
+                if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
+                    limit = limit.min(REPORT_IN_THE_WAY_MAX);
+                    asked += 1;
+                }
             }
         }
     }

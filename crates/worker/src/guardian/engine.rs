@@ -4,22 +4,17 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use outlast_core::id::WorkerId;
 use rustix::event::{PollFd, PollFlags};
-use uuid::Uuid;
 
-use super::link::{GuardianEvent, NOBODY};
+use super::link::{Announcement, GuardianEvent};
 
-/// Bytes of an identity on the socket.
-const IDENTITY_BYTES: usize = size_of::<uuid::Bytes>();
-
-/// What joins the guardian to its engine: events go out, identities come in.
+/// What joins the guardian to its engine: events go out, announcements come in.
 #[derive(Debug)]
 pub(super) struct EngineLink {
     socket: UnixStream,
     /// Events that did not fit into the socket, which an engine that stands still does not empty.
     waiting: Waiting,
-    /// The latest identity, and what has come of the next one.
+    /// The latest announcement, and what has come of the next one.
     received: Vec<u8>,
     closed: bool,
 }
@@ -34,7 +29,7 @@ impl EngineLink {
         Ok((Self { socket, waiting, received, closed: false }, engine.into()))
     }
 
-    /// What to wait for: identities, and room for events that wait; nothing once the engine has
+    /// What to wait for: announcements, and room for events that wait; nothing once the engine has
     /// closed its end.
     pub(super) fn wanted(&self) -> Option<PollFd<'_>> {
         let room =
@@ -77,15 +72,14 @@ impl EngineLink {
 
     fn keep(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
-        let older = (self.received.len() / IDENTITY_BYTES).saturating_sub(1) * IDENTITY_BYTES;
-        self.received.drain(..older);
+        let older = (self.received.len() / Announcement::BYTES).saturating_sub(1);
+        self.received.drain(..older * Announcement::BYTES);
     }
 
-    /// The identity that the engine announced last, unless it has deregistered. What it held under
-    /// an earlier one had lapsed by then.
-    pub(super) fn worker(&self) -> Option<WorkerId> {
-        let latest = self.received.first_chunk::<IDENTITY_BYTES>()?;
-        Some(WorkerId(Uuid::from_bytes(*latest))).filter(|worker| *worker != NOBODY)
+    /// What the engine announced last, if anything. What it held under an earlier identity had lapsed
+    /// by then.
+    pub(super) fn announced(&self) -> Option<Announcement> {
+        self.received.first_chunk().map(Announcement::from_bytes)
     }
 }
 
@@ -96,6 +90,7 @@ struct Waiting {
     terminations: u32,
     /// The later one of quiet and resume undoes the other.
     pace: Option<GuardianEvent>,
+    quiet_by_order: bool,
     reload: bool,
 }
 
@@ -104,6 +99,7 @@ impl Waiting {
         match event {
             GuardianEvent::Terminate => self.terminations += 1,
             GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = Some(event),
+            GuardianEvent::QuietByOrder => self.quiet_by_order = true,
             GuardianEvent::ReloadPacks => self.reload = true,
             GuardianEvent::GuardianGone => {}
         }
@@ -113,13 +109,15 @@ impl Waiting {
     fn next(&self) -> Option<GuardianEvent> {
         let reload = self.reload.then_some(GuardianEvent::ReloadPacks);
         let terminate = (self.terminations > 0).then_some(GuardianEvent::Terminate);
-        terminate.or(self.pace).or(reload)
+        let order = self.quiet_by_order.then_some(GuardianEvent::QuietByOrder);
+        terminate.or(order).or(self.pace).or(reload)
     }
 
     fn remove(&mut self, event: GuardianEvent) {
         match event {
             GuardianEvent::Terminate => self.terminations -= 1,
             GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = None,
+            GuardianEvent::QuietByOrder => self.quiet_by_order = false,
             GuardianEvent::ReloadPacks => self.reload = false,
             GuardianEvent::GuardianGone => {}
         }
@@ -128,28 +126,41 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::id::WorkerId;
+    use uuid::Uuid;
+
+    use super::super::link::StandingOrder;
     use super::*;
 
     #[test]
-    fn the_latest_whole_identity_counts_however_the_bytes_arrive() {
+    fn the_latest_whole_announcement_counts_however_the_bytes_arrive() {
         let (mut link, engine) = EngineLink::new().unwrap();
         let mut engine = UnixStream::from(engine);
-        let identity = |n: u128| Uuid::from_u128(n).into_bytes();
+        let said = |n: u128, order| Announcement {
+            worker: (n > 0).then(|| WorkerId(Uuid::from_u128(n))),
+            order,
+        };
         link.receive();
-        assert_eq!(link.worker(), None);
-        engine.write_all(&identity(1)).unwrap();
-        engine.write_all(&identity(2)[..5]).unwrap();
+        assert_eq!(link.announced(), None);
+        let (first, second) = (said(1, StandingOrder::None), said(2, StandingOrder::Quiet));
+        engine.write_all(&first.to_bytes()).unwrap();
+        engine.write_all(&second.to_bytes()[..5]).unwrap();
         link.receive();
-        assert_eq!(link.worker(), Some(WorkerId(Uuid::from_u128(1))));
-        engine.write_all(&identity(2)[5..]).unwrap();
+        assert_eq!(link.announced(), Some(first));
+        engine.write_all(&second.to_bytes()[5..]).unwrap();
+        link.receive();
+        assert_eq!(link.announced(), Some(second));
         for n in 3..100 {
-            engine.write_all(&identity(n)).unwrap();
+            engine.write_all(&said(n, StandingOrder::None).to_bytes()).unwrap();
         }
+        let last = said(0, StandingOrder::Drain);
+        engine.write_all(&last.to_bytes()).unwrap();
         drop(engine);
         link.receive();
-        assert_eq!(link.worker(), Some(WorkerId(Uuid::from_u128(99))));
+        assert_eq!(link.announced(), Some(last));
         assert!(link.wanted().is_none());
     }
+
     // A termination was dropped, and the worker never ended, if its engine had stood still before.
     #[test]
     fn what_does_not_fit_into_the_socket_is_sent_when_there_is_room() {

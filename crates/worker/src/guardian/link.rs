@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Mutex, PoisonError};
 
 use outlast_core::id::WorkerId;
 use tokio::io::AsyncReadExt;
@@ -9,7 +10,63 @@ use tokio::net::UnixStream;
 use uuid::Uuid;
 
 /// Announced in the place of an identity by an engine that has none.
-pub(super) const NOBODY: WorkerId = WorkerId(Uuid::nil());
+const NOBODY: WorkerId = WorkerId(Uuid::nil());
+
+/// An order that is in force, as far as the next engine must know it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum StandingOrder {
+    /// Work.
+    #[default]
+    None,
+    /// Take nothing new.
+    Quiet,
+    /// Take nothing new, and end.
+    Drain,
+}
+
+impl StandingOrder {
+    const ALL: [Self; 3] = [Self::None, Self::Quiet, Self::Drain];
+
+    const fn as_byte(self) -> u8 {
+        match self {
+            Self::None => b'-',
+            Self::Quiet => b'Q',
+            Self::Drain => b'D',
+        }
+    }
+}
+
+/// What an engine last said of itself: one message on the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Announcement {
+    /// As whom it registers; `None` while nothing is registered.
+    pub(super) worker: Option<WorkerId>,
+    /// The order that it follows.
+    pub(super) order: StandingOrder,
+}
+
+impl Announcement {
+    /// Bytes of a message.
+    pub(super) const BYTES: usize = size_of::<uuid::Bytes>() + 1;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let (identity, order) = bytes.split_at_mut(size_of::<uuid::Bytes>());
+        identity.copy_from_slice(self.worker.unwrap_or(NOBODY).0.as_bytes());
+        order.fill(self.order.as_byte());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        let [identity @ .., order] = bytes;
+        let worker = WorkerId(Uuid::from_bytes(*identity));
+        let is_said = |known: &StandingOrder| known.as_byte() == *order;
+        Self {
+            worker: (worker != NOBODY).then_some(worker),
+            order: StandingOrder::ALL.into_iter().find(is_said).unwrap_or_default(),
+        }
+    }
+}
 
 /// What the guardian has to say. A signal is one byte on the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +79,8 @@ pub enum GuardianEvent {
     Resume,
     /// SIGHUP: read packs again.
     ReloadPacks,
+    /// The engine before this one was told by the server to take nothing new.
+    QuietByOrder,
     /// The socket closed: end every attempt, hand back, exit.
     GuardianGone,
 }
@@ -33,12 +92,13 @@ impl GuardianEvent {
             Self::Quiet => Some(b'Q'),
             Self::Resume => Some(b'R'),
             Self::ReloadPacks => Some(b'H'),
+            Self::QuietByOrder => Some(b'O'),
             Self::GuardianGone => None,
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReloadPacks]
+        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReloadPacks, Self::QuietByOrder]
             .into_iter()
             .find(|event| event.as_byte() == Some(byte))
     }
@@ -50,11 +110,12 @@ pub struct GuardianLink {
     socket: UnixStream,
 }
 
-/// Tells the guardian under which identity the engine works, so that it can report the
-/// engine's death.
+/// Tells the guardian what it must know if the engine dies: under which identity the engine works,
+/// and which order it follows.
 #[derive(Debug)]
-pub struct IdentityWriter {
+pub struct Announcer {
     socket: StdStream,
+    latest: Mutex<Announcement>,
 }
 
 impl GuardianLink {
@@ -63,7 +124,7 @@ impl GuardianLink {
     ///
     /// # Errors
     /// When standard input is no socket: the engine was not started by a guardian.
-    pub fn from_stdin() -> io::Result<(Self, IdentityWriter)> {
+    pub fn from_stdin() -> io::Result<(Self, Announcer)> {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let socket = StdStream::from(socket);
         // Fails for anything that is no socket.
@@ -71,8 +132,9 @@ impl GuardianLink {
         socket.set_nonblocking(true)?;
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
-        let identity = IdentityWriter { socket: socket.try_clone()? };
-        Ok((Self { socket: UnixStream::from_std(socket)? }, identity))
+        let latest = Announcement { worker: None, order: StandingOrder::None };
+        let announcer = Announcer { socket: socket.try_clone()?, latest: Mutex::new(latest) };
+        Ok((Self { socket: UnixStream::from_std(socket)? }, announcer))
     }
 
     /// Waits for the next event; [`GuardianEvent::GuardianGone`] again and again at the end.
@@ -102,17 +164,32 @@ impl GuardianLink {
     }
 }
 
-impl IdentityWriter {
-    /// Takes the last announcement back: nothing is registered under it any more.
-    pub fn withdraw(&self) {
-        self.announce(NOBODY);
+impl Announcer {
+    /// Announces the identity under which the engine is about to register.
+    pub fn registers_as(&self, worker: WorkerId) {
+        self.announce(|latest| latest.worker = Some(worker));
     }
 
-    /// Announces the identity under which the engine is about to register.
-    pub fn announce(&self, worker: WorkerId) {
+    /// Takes the identity back: nothing is registered under it any more.
+    pub fn deregistered(&self) {
+        self.announce(|latest| latest.worker = None);
+    }
+
+    /// Announces the order that the engine follows from now on.
+    pub fn follows(&self, order: StandingOrder) {
+        self.announce(|latest| latest.order = order);
+    }
+
+    fn announce(&self, change: impl FnOnce(&mut Announcement)) {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *latest;
+        change(&mut latest);
+        if *latest == before {
+            return;
+        }
         // There is room for hundreds, and the guardian reads them as they come.
-        if let Err(error) = (&self.socket).write_all(worker.0.as_bytes()) {
-            tracing::debug!(%error, "cannot tell the guardian this worker's identity");
+        if let Err(error) = (&self.socket).write_all(&latest.to_bytes()) {
+            tracing::debug!(%error, "cannot tell the guardian about this worker");
         }
     }
 }

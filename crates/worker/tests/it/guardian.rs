@@ -14,9 +14,8 @@ fn start(args: &[&str]) -> (Host, Pid) {
     let mut all = vec!["guardian", "listen"];
     all.extend(args);
     let mut guardian = Host::start(&all);
-    let line = guardian.line();
-    let pid = line.strip_prefix("engine ").unwrap().parse().unwrap();
-    (guardian, Pid::from_raw(pid).unwrap())
+    let engine = engine_of(&guardian.line());
+    (guardian, engine)
 }
 
 #[test]
@@ -90,28 +89,45 @@ fn check_engine_death(containment: Containment) {
     let script = escape_artist(&ready, "while :; do sleep 0.05; done");
     let (mut guardian, engine) = start(&["deaf", containment.name(), "0", &marker, &script]);
     eventually("the artist is loose", || ready.exists());
-    let killed_at = boot_now();
+    let of_it = survivors(&marker);
     kill_process(engine, Signal::KILL).unwrap();
-    let report = guardian.line();
-    assert_eq!(survivors(&marker), [], "a death is reported only when nothing is left");
+    let (report, next) = report_and_next(&mut guardian, || {
+        let left = survivors(&marker);
+        assert!(!of_it.iter().any(|pid| left.contains(pid)), "nothing of the dead engine is left");
+    });
     assert!(report.starts_with("00000000-0000-0000-0000-000000000007 "), "{report}");
     assert!(report.contains("killed by signal 9"), "{report}");
-    assert_eq!(guardian.exit_code(), Some(1));
-    assert!(boot_now().since(killed_at).as_millis() < 1500);
+    assert_ne!(next, engine);
+    test_kill_process(guardian.pid()).unwrap();
+}
+
+/// What the guardian reports of a dead engine, and the next engine: they print side by side. `look`
+/// is called as soon as either has printed.
+fn report_and_next(guardian: &mut Host, look: impl FnOnce()) -> (String, Pid) {
+    let first = guardian.line();
+    look();
+    let second = guardian.line();
+    let is_engine = |line: &String| line.starts_with("engine ");
+    let (next, report) = [first, second].into_iter().partition::<Vec<_>, _>(is_engine);
+    (report.concat(), engine_of(&next.concat()))
+}
+
+fn engine_of(line: &str) -> Pid {
+    Pid::from_raw(line.strip_prefix("engine ").unwrap().parse().unwrap()).unwrap()
 }
 
 #[test]
-fn engine_death_is_a_fault_reported_when_no_pid_namespace_is_left() {
+fn engine_death_is_reported_and_followed_by_another_engine_when_no_pid_namespace_is_left() {
     check_engine_death(Containment::Pidns);
 }
 
 #[test]
-fn engine_death_is_a_fault_reported_when_no_cgroup_is_left() {
+fn engine_death_is_reported_and_followed_by_another_engine_when_no_cgroup_is_left() {
     check_engine_death(Containment::Cgroup);
 }
 
 #[test]
-fn engine_death_is_a_fault_reported_when_no_subreaper_is_left() {
+fn engine_death_is_reported_and_followed_by_another_engine_when_no_subreaper_is_left() {
     check_engine_death(Containment::Subreaper);
 }
 
@@ -119,7 +135,93 @@ fn engine_death_is_a_fault_reported_when_no_subreaper_is_left() {
 fn engine_that_never_registered_leaves_no_death_to_report() {
     let (mut guardian, engine) = start(&["unknown"]);
     kill_process(engine, Signal::KILL).unwrap();
+    assert_ne!(engine_of(&guardian.line()), engine);
+}
+
+#[test]
+fn five_deaths_within_a_minute_end_the_worker_with_a_fault() {
+    let (mut guardian, mut engine) = start(&["unknown"]);
+    for _ in 0..4 {
+        kill_process(engine, Signal::KILL).unwrap();
+        engine = engine_of(&guardian.line());
+    }
+    kill_process(engine, Signal::KILL).unwrap();
     assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(1)));
+}
+
+#[test]
+fn an_engine_that_fails_before_any_has_registered_is_not_started_again() {
+    let mut guardian = Host::start(&["guardian", "listen", "hopeless"]);
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(1)));
+}
+
+#[test]
+fn an_engine_whose_lease_was_over_is_followed_by_another() {
+    let (mut guardian, engine) = start(&["lease"]);
+    guardian.signal(Signal::HUP);
+    assert_eq!(guardian.line(), "ReloadPacks");
+    assert_ne!(engine_of(&guardian.line()), engine);
+}
+
+// A worker that was taken out of service took jobs again after its engine had died.
+#[test]
+fn the_next_engine_follows_the_orders_that_are_in_force() {
+    for (mode, signals, told) in [
+        ("deaf", &[Signal::TSTP][..], Some("Quiet")),
+        ("deaf", &[Signal::TSTP, Signal::CONT], None),
+        ("quiet", &[], Some("QuietByOrder")),
+        ("resumed", &[], None),
+    ] {
+        let (mut guardian, engine) = start(&[mode]);
+        for signal in signals {
+            guardian.signal(*signal);
+            guardian.line();
+        }
+        kill_process(engine, Signal::KILL).unwrap();
+        report_and_next(&mut guardian, || ());
+        if let Some(told) = told {
+            assert_eq!(guardian.line(), told, "{mode}");
+        }
+        guardian.signal(Signal::TERM);
+        assert_eq!(guardian.line(), "Terminate", "{mode}");
+    }
+}
+
+#[test]
+fn a_worker_that_drains_ends_when_its_engine_dies() {
+    // By a signal.
+    let (mut guardian, engine) = start(&["deaf"]);
+    guardian.signal(Signal::TERM);
+    assert_eq!(guardian.line(), "Terminate");
+    kill_process(engine, Signal::KILL).unwrap();
+    assert!(guardian.line().contains("killed by signal 9"));
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(1)));
+    // By order: what manages the worker must not start it again.
+    let (mut guardian, engine) = start(&["draining"]);
+    kill_process(engine, Signal::KILL).unwrap();
+    assert!(guardian.line().contains("killed by signal 9"));
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(0)));
+    // Its own fault is one all the same.
+    let (mut guardian, _) = start(&["draining"]);
+    guardian.signal(Signal::HUP);
+    assert_eq!(guardian.line(), "ReloadPacks");
+    assert!(guardian.line().contains("a fault of its own"));
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(1)));
+}
+
+#[test]
+fn a_termination_between_two_engines_ends_the_worker() {
+    let (mut guardian, mut engine) = start(&["unknown"]);
+    // The fourth pause is the longest.
+    for nth in 1..=4 {
+        kill_process(engine, Signal::KILL).unwrap();
+        if nth < 4 {
+            engine = engine_of(&guardian.line());
+        }
+    }
+    eventually("the engine is reaped", || test_kill_process(engine).is_err());
+    guardian.signal(Signal::TERM);
+    assert_eq!((guardian.try_line(), guardian.exit_code()), (None, Some(0)));
 }
 
 #[test]
@@ -156,12 +258,19 @@ fn engine_and_shims_killed_together_leave_nothing() {
     let script = escape_artist(&ready, "while :; do sleep 0.05; done");
     let (mut guardian, engine) = start(&["deaf", "subreaper", "0", &marker, &script]);
     eventually("the artist is loose", || ready.exists());
+    let of_it = survivors(&marker);
     for shim in children_of(engine) {
         kill_process(shim, Signal::KILL).unwrap();
     }
     kill_process(engine, Signal::KILL).unwrap();
-    assert_eq!(guardian.exit_code(), Some(1));
-    assert_eq!(survivors(&marker), [], "the guardian inherited and ended what was left");
+    let (_, next) = report_and_next(&mut guardian, || {
+        let left = survivors(&marker);
+        assert!(
+            !of_it.iter().any(|pid| left.contains(pid)),
+            "what the guardian inherited has ended"
+        );
+    });
+    assert_ne!(next, engine);
 }
 
 // It ran on for as long as it liked, and the attempt was over.

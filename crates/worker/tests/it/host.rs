@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
+use outlast_sdk::LEASE_OVER_EXIT_CODE;
 use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Choice;
-use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions};
+use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions, StandingOrder};
 use outlast_worker::probe::Probe;
 use outlast_worker::{keeper, shim};
 
@@ -106,13 +107,26 @@ async fn probe(args: Vec<String>) -> i32 {
 
 /// `listen [drain|deaf] [engine arguments]`: an engine that says what its guardian tells it.
 /// `drain` ends at the first Terminate; `deaf` ends by nothing but the guardian's end, and so
-/// does `unknown`, which has no identity yet.
+/// does `unknown`, which has no identity yet. `hopeless` ends before it has one. `quiet`, `draining`
+/// and `resumed` follow an order.
 async fn listen(args: Vec<String>) -> i32 {
     let (mode, job) = args.split_first().unwrap();
     let _attempt = (!job.is_empty()).then(|| attempt(job));
-    let (mut link, identity) = GuardianLink::from_stdin().unwrap();
+    let (mut link, announcer) = GuardianLink::from_stdin().unwrap();
+    if mode == "hopeless" {
+        return 1;
+    }
     if mode != "unknown" {
-        identity.announce(WORKER);
+        announcer.registers_as(WORKER);
+    }
+    match mode.as_str() {
+        "quiet" => announcer.follows(StandingOrder::Quiet),
+        "draining" => announcer.follows(StandingOrder::Drain),
+        "resumed" => {
+            announcer.follows(StandingOrder::Quiet);
+            announcer.follows(StandingOrder::None);
+        }
+        _ => {}
     }
     say(&format!("engine {}", std::process::id()));
     loop {
@@ -122,10 +136,13 @@ async fn listen(args: Vec<String>) -> i32 {
             (GuardianEvent::GuardianGone, _) | (GuardianEvent::Terminate, "drain") => return 0,
             (GuardianEvent::Terminate, "usage") => return 2,
             (GuardianEvent::Terminate, "odd") => return 77,
-            (GuardianEvent::Terminate, "fault") => return 1,
+            (GuardianEvent::Terminate, "fault") | (GuardianEvent::ReloadPacks, "draining") => {
+                return 1;
+            }
+            (GuardianEvent::ReloadPacks, "lease") => return LEASE_OVER_EXIT_CODE,
             (GuardianEvent::Terminate, "denied") => return 5,
             (GuardianEvent::Terminate, "leaves") => {
-                identity.withdraw();
+                announcer.deregistered();
                 return 1;
             }
             _ => {}

@@ -45,7 +45,7 @@ impl<H: Handler> Engine<H> {
             StageEvent::StopSignal => "SIGTSTP",
             StageEvent::ContinueSignal => "SIGCONT",
             StageEvent::TerminateSignal => "terminating signal",
-            StageEvent::QuietOrder => "the worker's own fault",
+            StageEvent::QuietOrder => "ordered before the engine was started again",
             StageEvent::ResumeOrder | StageEvent::DrainOrder => "local order",
             StageEvent::GraceOver | StageEvent::Empty => "",
             StageEvent::GuardianGone => "guardian is gone",
@@ -133,8 +133,10 @@ impl<H: Handler> Engine<H> {
         self.state.reported().phase = self.phase();
         if stage != before {
             tracing::info!(from = %before, to = %stage, why, "worker phase changed");
+            self.handler.entered(stage);
         }
-        if wire_phase(stage) == v1::Phase::Draining {
+        // One that failed is followed by another, as far as the world can see.
+        if wire_phase(stage) == v1::Phase::Draining && self.exit.fatal.is_none() {
             self.inbox.control.say_leaving();
         }
         match act {

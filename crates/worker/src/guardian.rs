@@ -15,7 +15,7 @@
 //! the guardian ends, the socket closes, and that tells the engine.
 //!
 //! It starts no engine after a clean end, wrong usage or a refused token, nor when the worker is
-//! about to end anyway: it was told to by a signal or by the server.
+//! about to end anyway, by a signal or by an order of the server.
 //!
 //! A job under `cgroup` or `subreaper` may kill its shim, both halves. What it leaves then comes to
 //! the guardian as an orphan, and is killed. A guardian that could get other orphans too, such as

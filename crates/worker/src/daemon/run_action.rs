@@ -87,7 +87,7 @@ impl Handler for ActionRunner {
     }
 
     /// An engine that follows this one must follow the same order. A stage after draining is part of the
-    /// drain, or of an end that nobody ordered.
+    /// drain, or of an end without an order.
     fn entered(&self, stage: Stage) {
         match stage {
             Stage::Running | Stage::Quiet(QuietBy::Signal) => {

@@ -31,7 +31,7 @@ const REPORT_MAX: Duration = Duration::from_secs(10);
 /// How long the reporter may take beyond that before it is killed.
 const EXIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a report may take once the worker was told to end.
+/// How long a report may take once the worker is to end.
 const REPORT_IN_THE_WAY_MAX: Duration = Duration::from_secs(2);
 
 /// How often the guardian looks whether it should stop waiting.

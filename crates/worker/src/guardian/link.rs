@@ -79,7 +79,7 @@ pub enum GuardianEvent {
     Resume,
     /// SIGHUP: read packs again.
     ReloadPacks,
-    /// The engine before this one was told by the server to take nothing new.
+    /// The server told the engine before this one to take nothing new.
     QuietByOrder,
     /// The socket closed: end every attempt, hand back, exit.
     GuardianGone,

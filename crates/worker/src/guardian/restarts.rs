@@ -2,7 +2,7 @@
 //!
 //! The first restart comes at once, as most deaths are single events. An engine that dies again and
 //! again has a cause that a restart does not remove, so the guardian waits longer each time and then
-//! gives up: whoever manages the worker sees the exit code and the reason.
+//! gives up: the supervisor of the worker sees the exit code, and the log says the reason.
 
 use std::time::Duration;
 

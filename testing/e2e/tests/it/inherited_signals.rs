@@ -56,12 +56,10 @@ fn a_worker_drains_and_exits_whatever_its_parent_does_with_signals() {
 #[test]
 fn the_death_of_an_engine_is_noticed_and_reported_whatever_its_parent_does_with_signals() {
     let scene = Scene::start();
-    let mut worker = worker_below(&IGNORING, &scene, "victim");
+    let worker = worker_below(&IGNORING, &scene, "victim");
     let job = scene.run(Run::holding_once(Duration::from_secs(120)));
     scene.await_start(&job, 1, within(LEASE));
     worker.kill_engine();
-    assert_eq!(worker.await_end(within(EXIT)), Some(1));
-    let _heir = scene.worker("heir");
     scene.await_status(&job, "completed", within(LEASE));
     let first = scene.api().attempts(&job)[0].to_string();
     assert!(first.contains("engine_killed"), "{first}");

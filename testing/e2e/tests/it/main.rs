@@ -32,6 +32,7 @@ mod fairness;
 mod fleet;
 mod foreign_pack;
 mod frozen_worker;
+mod healing;
 mod host_faults;
 mod idempotency;
 mod inherited_signals;

@@ -1,0 +1,79 @@
+//! F1: a worker whose engine is killed starts another one, which follows the same orders.
+
+use std::time::Duration;
+
+use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, within};
+use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
+use serde_json::{Value, json};
+
+/// Waits until the worker serves under another identity, in this state.
+fn await_next(scene: &Scene, before: &Worker, state: &str) -> Value {
+    eventually(&format!("the next engine is {state}"), within(SWEEP), || {
+        let listed = scene.api().get("/api/v1/workers").expect(200);
+        let is_next = |worker: &&Value| {
+            worker["name"] == before.name()
+                && worker["id"] != before.id()
+                && worker["state"] == state
+        };
+        listed["data"].as_array()?.iter().find(is_next).cloned()
+    })
+}
+
+fn order(scene: &Scene, id: &str, verb: &str) {
+    let _ = scene.api().post(&format!("/api/v1/workers/{id}/{verb}"), &json!({})).expect(200);
+}
+
+#[test]
+fn a_job_runs_again_on_the_only_worker_whose_engine_was_killed() {
+    let scene = Scene::start();
+    let mut worker = scene.worker("only");
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    worker.kill_engine();
+    let done = scene.await_status(&job, "completed", within(SWEEP + KILL_AFTER));
+    let spent = (&done["losses"], &done["interruptions"], &done["failures"]);
+    assert_eq!(spent, (&json!(1), &json!(0), &json!(0)), "{done}");
+    let first = scene.api().attempts(&job)[0].clone();
+    assert_eq!(first["evidence_code"], "engine_killed", "{first}");
+    let next = await_next(&scene, &worker, "running");
+    assert_eq!(done["worker"]["id"], next["id"], "{done}");
+    // It drains as its predecessor would have.
+    worker.terminate();
+    assert_eq!(worker.await_end(within(KILL_AFTER)), Some(0));
+    scene.await_worker(next["id"].as_str().unwrap(), "stopped", within(SWEEP));
+    scene.judge();
+}
+
+#[test]
+fn a_worker_that_was_ordered_quiet_stays_so_until_it_is_resumed() {
+    let scene = Scene::start();
+    let worker = scene.worker("quiet");
+    order(&scene, worker.id(), "quiet");
+    scene.await_worker(worker.id(), "quiet", within(HEARTBEAT));
+    worker.kill_engine();
+    let next = await_next(&scene, &worker, "quiet");
+    let job = scene.run(Run::short());
+    stays("it takes nothing", HEARTBEAT * 3, || {
+        let status = scene.api().execution(&job)["status"].clone();
+        (status != "requested").then(|| status.to_string())
+    });
+    order(&scene, next["id"].as_str().unwrap(), "resume");
+    scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}
+
+#[test]
+fn a_worker_that_was_ordered_to_drain_ends_when_its_engine_is_killed() {
+    let scene = Scene::start();
+    let options = WorkerOptions::named("leaving").shutdown_timeout(Duration::from_secs(120));
+    let mut worker = scene.worker_with(&options);
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    order(&scene, worker.id(), "drain");
+    scene.await_worker(worker.id(), "draining", within(HEARTBEAT));
+    worker.kill_engine();
+    assert_eq!(worker.await_end(within(SWEEP)), Some(0));
+    let _heir = scene.worker("heir");
+    scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}

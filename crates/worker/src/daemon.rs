@@ -9,6 +9,7 @@
 //!
 //! - `actions`: which actions this host can run
 //! - `catalog`: the actions as they are on disk now, and reloading them
+//! - `crash_point`: where tests have the engine killed
 //! - `cover`: what is hidden from jobs with a file
 //! - `run_action`: one delivery, from parameters to its end
 //! - `disk`: reading and removing files of jobs, off the engine's thread
@@ -24,6 +25,7 @@
 mod actions;
 mod catalog;
 mod cover;
+mod crash_point;
 mod disk;
 mod health;
 mod open_files;
@@ -49,6 +51,7 @@ pub use self::shutdown_budget::{Supervisor, needed_to_stop};
 use self::actions::{ActionHost, Actions};
 use self::catalog::Catalog;
 use self::cover::Cover;
+use self::crash_point::CrashPoint;
 use self::disk::DiskThreads;
 use self::health::{Health, Needs};
 use self::run_action::ActionRunner;
@@ -287,6 +290,7 @@ async fn start(
     let runner = ActionRunner {
         catalog,
         announcer,
+        crash_point: CrashPoint::of(&config.variables),
         control,
         reload,
         host,

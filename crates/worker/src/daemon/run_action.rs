@@ -18,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use super::actions::Actions;
 use super::catalog::Catalog;
 use super::cover::Cover;
+use super::crash_point::{CrashPoint, Place};
 use super::disk::{DiskThreads, FolderGuard, FolderPermit};
 use super::health::Health;
 use super::report;
@@ -37,6 +38,7 @@ const INLINE_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct ActionRunner {
     pub(super) catalog: Arc<Catalog>,
     pub(super) announcer: Announcer,
+    pub(super) crash_point: CrashPoint,
     pub(super) control: Control,
     /// Asks for the packs to be reloaded.
     pub(super) reload: Arc<Notify>,
@@ -107,6 +109,7 @@ impl Handler for ActionRunner {
     }
 
     async fn run(&self, delivery: Delivery, context: AttemptContext) -> Outcome {
+        self.crash_point.reach(Place::Claimed);
         if context.stop_reason().is_some() {
             return Outcome::not_started("stopped before it started");
         }
@@ -117,6 +120,7 @@ impl Handler for ActionRunner {
             Ok(prepared) => self.run_attempt(prepared, &delivery, context).await,
             Err(outcome) => *outcome,
         };
+        self.crash_point.reach(Place::Exited);
         if outcome.executed {
             self.health.recovered();
         } else if outcome.evidence_code == Some(EvidenceCode::Host) {

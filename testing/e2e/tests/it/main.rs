@@ -19,6 +19,7 @@ mod bench;
 mod bounds;
 mod connections;
 mod containment;
+mod crash_points;
 mod damaged_store;
 mod deployment;
 mod dispatch_across_servers;

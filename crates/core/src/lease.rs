@@ -15,8 +15,11 @@
 //! own clock, and the server would wait forever. So a worker that was welcomed and has sent
 //! nothing since, for a whole lease, is not renewed any more.
 
+mod closings;
+
 use std::collections::HashMap;
 
+use self::closings::Closings;
 use crate::id::{Epoch, JobId, WorkerId};
 use crate::time::{BootTime, Span};
 use crate::worker::liveness::Liveness;
@@ -27,6 +30,7 @@ pub struct Watch {
     seen: HashMap<WorkerId, Seen>,
     /// Since when a worker's welcomes have not been followed by a word.
     unheard: HashMap<WorkerId, BootTime>,
+    closings: Closings,
 }
 
 /// Stands for the renewal number of a worker that was not read from the store yet; real
@@ -58,6 +62,11 @@ pub struct Patience {
     pub lease: Span,
     /// After a connection dropped without goodbye (`worker.reconnect_window`).
     pub reconnect_window: Span,
+    /// After the worker's system closed both of its connections (`worker.closed_window`).
+    pub closed_window: Span,
+    /// How many workers are attached to this server: if many of them drop at once, that is a
+    /// proxy's end or the network's, and the closed window does not count.
+    pub attached: usize,
 }
 
 /// Which of a worker's leases may be ended now, by what this server saw.
@@ -98,11 +107,35 @@ impl Watch {
         seen.dropped = seen.dropped.or(Some(now));
     }
 
+    /// Notes that a heartbeat of a worker came over this connection.
+    pub fn beats(&mut self, worker: WorkerId, connection: u64) {
+        self.closings.beats(worker, connection);
+    }
+
+    /// Notes that the other side closed a connection over which a worker's heartbeats came.
+    pub fn beats_closed(&mut self, worker: WorkerId, connection: u64, now: BootTime) {
+        self.closings.beats_closed(worker, connection, now);
+    }
+
+    /// Notes that a worker's session ended without goodbye, and whether the other side closed its
+    /// connection.
+    pub fn session_ended(&mut self, worker: WorkerId, closed: bool, now: BootTime) {
+        self.closings.session_ended(worker, closed, now);
+    }
+
+    /// Returns whether the worker's system seems to have ended it: it closed both connections at
+    /// the same moment, and not those of many other workers as well.
+    #[must_use]
+    pub fn is_closed(&self, worker: WorkerId, attached: usize) -> bool {
+        self.closings.both_closed(worker, attached).is_some()
+    }
+
     /// Notes that the worker is attached again, here or at another server.
     pub fn attached(&mut self, worker: WorkerId) {
         if let Some(seen) = self.seen.get_mut(&worker) {
             seen.dropped = None;
         }
+        self.closings.attached(worker);
     }
 
     /// Notes that a worker was sent a welcome; whether it arrives is not known yet.
@@ -126,6 +159,7 @@ impl Watch {
     pub fn forget(&mut self, worker: WorkerId) {
         self.seen.remove(&worker);
         self.unheard.remove(&worker);
+        self.closings.forget(worker);
     }
 
     /// Starts watching one worker again: nothing could be stored about it, so its silence may
@@ -139,6 +173,7 @@ impl Watch {
     pub fn lost_contact(&mut self) {
         self.seen.clear();
         self.unheard.clear();
+        self.closings.forget_ends();
     }
 
     /// Returns whether a worker's connection was seen to drop, here, and was not restored.
@@ -175,7 +210,13 @@ impl Watch {
         if lease_end <= now {
             return Expiry::LeasePassed;
         }
-        match seen.dropped.map(|at| at.after(patience.reconnect_window)) {
+        let closed = self.closings.both_closed(worker, patience.attached);
+        let closed_end = closed.map(|at| at.after(patience.closed_window));
+        let window_end = seen.dropped.map(|at| {
+            let end = at.after(patience.reconnect_window);
+            closed_end.map_or(end, |closed_end| end.min(closed_end))
+        });
+        match window_end {
             Some(window_end) if window_end <= now => Expiry::WindowPassed,
             Some(window_end) => Expiry::WaitUntil(window_end.min(lease_end)),
             None => Expiry::WaitUntil(lease_end),

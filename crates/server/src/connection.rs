@@ -20,14 +20,16 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::boot_time;
 use crate::connections::{Busy, Entered, Peer};
+use crate::engine::Engine;
 use crate::http::gate::{self, Hosts};
 use crate::tls::{self, CertificateNames, Tls};
+use crate::transport::{Transport, Watched};
 use crate::wire::{self, Wire};
 use crate::write_timeout::{WRITE_TIMEOUT, WriteTimeout};
 
@@ -57,12 +59,13 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) app: Router,
+    pub(crate) engine: Engine,
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) stop: CancellationToken,
 }
 
-type Io = Wire<WriteTimeout<Stream>>;
+type Io = Wire<WriteTimeout<Watched<Box<dyn FnOnce() + Send>>>>;
 
 /// What was opened.
 struct Opened {
@@ -84,7 +87,7 @@ pub(crate) async fn serve(stream: TcpStream, entered: Entered, site: Site) {
         tracing::debug!(%error, "failed to set TCP_NODELAY");
     }
     let peer = Arc::clone(entered.peer());
-    let opening = tokio::time::timeout(FIRST_REQUEST_MAX, open(stream, &site));
+    let opening = tokio::time::timeout(FIRST_REQUEST_MAX, open(stream, &peer, &site));
     let opened = tokio::select! {
         opened = opening => opened,
         () = site.stop.cancelled() => return,
@@ -103,9 +106,9 @@ pub(crate) async fn serve(stream: TcpStream, entered: Entered, site: Site) {
 
 /// Does the TLS handshake if the server has TLS, and reads enough to know the version of HTTP.
 /// `None` if the client got an error because it speaks HTTP to a TLS port.
-async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> {
-    let (stream, names) = match &site.tls {
-        None => (Stream::Plain(stream), None),
+async fn open(mut stream: TcpStream, peer: &Arc<Peer>, site: &Site) -> io::Result<Option<Opened>> {
+    let (transport, names) = match &site.tls {
+        None => (Transport::Plain(stream), None),
         Some(tls) => {
             let mut first = [0];
             if stream.peek(&mut first).await? == 1 && first != [tls::HANDSHAKE] {
@@ -114,9 +117,12 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
                 return Ok(None);
             }
             let (stream, names) = tls.accept(stream).await?;
-            (Stream::Tls(Box::new(stream)), names)
+            (Transport::Tls(Box::new(stream)), names)
         }
     };
+    let (engine, closed) = (site.engine.clone(), Arc::clone(peer));
+    let on_close: Box<dyn FnOnce() + Send> = Box::new(move || note_close(&engine, &closed));
+    let stream = Watched::new(transport, on_close);
     let mut stream = WriteTimeout::new(stream, site.stop.clone());
     let mut read = BytesMut::with_capacity(PREFACE.len());
     let version = loop {
@@ -132,6 +138,15 @@ async fn open(mut stream: TcpStream, site: &Site) -> io::Result<Option<Opened>> 
         }
     };
     Ok(Some(Opened { io: Wire::new(stream, read.freeze()), version, names }))
+}
+
+/// The other side has closed the connection. If a worker's heartbeats came over it, that may be the
+/// worker's end.
+fn note_close(engine: &Engine, peer: &Peer) {
+    peer.close();
+    if let Some(worker) = peer.beats_for() {
+        engine.shared().leases.beats_closed(worker, peer.number(), boot_time());
+    }
 }
 
 async fn serve_http(opened: Opened, peer: &Arc<Peer>, site: &Site) -> hyper::Result<()> {
@@ -330,69 +345,5 @@ impl Body for Answered {
         }
         hint.set_lower(hint.lower().saturating_add(rest));
         hint
-    }
-}
-
-/// A stream of bytes, encrypted or not.
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
     }
 }

@@ -13,10 +13,11 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use outlast_core::id::WorkerId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -93,6 +94,19 @@ pub(crate) struct Peer {
     /// When it became idle, in milliseconds since the gate was made.
     idle_since: AtomicU64,
     leave: Notify,
+    /// Whether the other side has closed it.
+    closed: AtomicBool,
+    beats: Mutex<BeatsFor>,
+}
+
+/// Whose heartbeats come over a connection.
+#[derive(Clone, Copy, Debug, Default)]
+enum BeatsFor {
+    #[default]
+    None,
+    One(WorkerId),
+    /// It is a proxy's, and its end is no worker's.
+    Several,
 }
 
 /// All open connections.
@@ -176,6 +190,8 @@ impl Gate {
             unread: Mutex::default(),
             idle_since: AtomicU64::new(self.now()),
             leave: Notify::new(),
+            closed: AtomicBool::new(false),
+            beats: Mutex::default(),
         });
         open.peers.insert(number, Arc::clone(&peer));
         open.count(&peer, kind);
@@ -310,6 +326,43 @@ impl Peer {
         let asked = self.has_asked();
         let idle = self.gate.now().saturating_sub(self.idle_since.load(Ordering::Relaxed));
         (if asked { between } else { first }).saturating_sub(Duration::from_millis(idle))
+    }
+
+    /// Returns its number, which no other connection of the server has had.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Notes that the other side has closed it.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the other side has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    fn beats(&self) -> MutexGuard<'_, BeatsFor> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a worker's heartbeat came over it.
+    pub(crate) fn beat(&self, worker: WorkerId) {
+        let mut beats = self.beats();
+        *beats = match *beats {
+            BeatsFor::None => BeatsFor::One(worker),
+            BeatsFor::One(before) if before == worker => return,
+            BeatsFor::One(_) | BeatsFor::Several => BeatsFor::Several,
+        };
+    }
+
+    /// Returns the only worker whose heartbeats came over it.
+    pub(crate) fn beats_for(&self) -> Option<WorkerId> {
+        match *self.beats() {
+            BeatsFor::One(worker) => Some(worker),
+            BeatsFor::None | BeatsFor::Several => None,
+        }
     }
 
     pub(crate) fn has_no_request(&self) -> bool {

@@ -40,6 +40,7 @@ pub mod serve;
 pub mod session;
 pub mod settings;
 pub mod tls;
+mod transport;
 mod wire;
 mod write_timeout;
 

@@ -141,6 +141,7 @@ impl Server {
         monitor::start(&engine, &monitors.all, &monitors.stop);
         let site = Site {
             app: app(&engine),
+            engine: engine.clone(),
             hosts: Arc::new(hosts(engine.settings(), address)),
             tls: engine.settings().tls.clone(),
             stop: connections.stop.clone(),

@@ -96,7 +96,8 @@ impl SessionApi for SessionService {
         let (opening, opened) = mpsc::unbounded_channel();
         let (outputs, produced) = mpsc::unbounded_channel();
         let sender = attach::Outgoing { opening, outputs };
-        tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), sender));
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        tokio::spawn(stream::run(self.engine.clone(), request.into_inner(), sender, peer));
         let produced = UnboundedReceiverStream::new(produced)
             .flat_map(|output| streams::iter(output::messages(output)));
         let messages = UnboundedReceiverStream::new(opened).chain(produced);
@@ -105,7 +106,13 @@ impl SessionApi for SessionService {
 
     async fn beat(&self, request: Request<BeatRequest>) -> Result<Response<BeatReply>, Status> {
         self.check_access(&request)?;
-        beat::answer(&self.engine, request.into_inner()).await.map(Response::new)
+        let peer = request.extensions().get::<Arc<Peer>>().cloned();
+        let request = request.into_inner();
+        if let (Some(worker), Some(peer)) = (convert::worker_id(&request.worker_id), peer) {
+            peer.beat(worker);
+            self.engine.shared().leases.watch().beats(worker, peer.number());
+        }
+        beat::answer(&self.engine, request).await.map(Response::new)
     }
 
     async fn report_death(

@@ -53,6 +53,9 @@ pub struct Settings {
     pub staleness_multiplier: u32,
     /// Silence after a dropped connection that lapses a worker (`worker.reconnect_window`).
     pub reconnect_window: Span,
+    /// The same when the worker's system closed all of its connections at the same moment
+    /// (`worker.closed_window`).
+    pub closed_window: Span,
     /// How long ended jobs are kept (`retention.finished`).
     pub retention_finished: Span,
     /// How long lapsed and stopped workers are kept (`retention.workers`).
@@ -88,6 +91,7 @@ impl Settings {
             heartbeat_interval: Span::from_secs(5),
             staleness_multiplier: 3,
             reconnect_window: Span::from_secs(5),
+            closed_window: Span::from_secs(1),
             retention_finished: Span::from_secs(7 * 24 * 3600),
             retention_workers: Span::from_secs(7 * 24 * 3600),
             limits: None,

@@ -11,6 +11,8 @@ pub const LEASE: Duration = Duration::from_secs(1);
 pub const SWEEP: Duration = Duration::from_millis(100);
 /// How long a dropped connection may take to come back.
 pub const RECONNECT: Duration = Duration::from_millis(500);
+/// Until a worker whose connections were closed together is given up.
+pub const CLOSED: Duration = Duration::from_secs(1);
 /// From SIGTERM to SIGKILL of an attempt's tree.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
 

@@ -306,6 +306,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         heartbeat_interval: length(config.heartbeat_interval),
         staleness_multiplier: config.heartbeat_staleness_multiplier,
         reconnect_window: length(config.reconnect_window),
+        closed_window: length(config.closed_window),
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
         limits: config.limits.clone(),

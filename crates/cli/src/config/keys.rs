@@ -177,6 +177,12 @@ pub(crate) const ALL: &[Key] = &[
         DURATION,
     ),
     key(
+        "worker.closed_window",
+        "1",
+        "the same when its system closed all its connections at once, as at its end",
+        DURATION,
+    ),
+    key(
         "worker.shutdown_timeout",
         "30",
         "time that running jobs have to finish at shutdown",

@@ -67,6 +67,8 @@ pub(crate) struct ServerConfig {
     pub(crate) heartbeat_staleness_multiplier: u32,
     /// How long a dropped worker may take to come back.
     pub(crate) reconnect_window: Duration,
+    /// The same when its connections were closed together.
+    pub(crate) closed_window: Duration,
     /// What only flags can say.
     pub(crate) switches: Switches,
 }
@@ -116,6 +118,7 @@ impl ServerConfig {
             heartbeat_staleness_multiplier: settings
                 .get("worker.heartbeat_staleness_multiplier", value::multiplier)?,
             reconnect_window: settings.get("worker.reconnect_window", value::duration)?,
+            closed_window: settings.get("worker.closed_window", value::duration)?,
             switches,
         };
         config.refuse_half_a_rule()?;

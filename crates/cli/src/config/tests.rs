@@ -461,6 +461,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.heartbeat_interval", "6"),
     ("worker.heartbeat_staleness_multiplier", "4"),
     ("worker.reconnect_window", "6"),
+    ("worker.closed_window", "2"),
     ("worker.shutdown_timeout", "32"),
     ("worker.concurrency", "11"),
     ("worker.queues", "mail"),

@@ -2,8 +2,12 @@ use super::*;
 use crate::worker::liveness::Liveness;
 use uuid::Uuid;
 
-const PATIENCE: Patience =
-    Patience { lease: Span::from_secs(15), reconnect_window: Span::from_secs(5) };
+const PATIENCE: Patience = Patience {
+    lease: Span::from_secs(15),
+    reconnect_window: Span::from_secs(5),
+    closed_window: Span::from_secs(1),
+    attached: 10,
+};
 
 fn worker() -> WorkerId {
     WorkerId(Uuid::from_u128(7))
@@ -135,4 +139,99 @@ fn a_lease_that_ended_before_it_was_watched_ended_in_an_outage() {
     assert!(!watch.began_too_late(worker(), lease, Span::from_secs(16), at(115)));
     let other = WorkerId(Uuid::from_u128(8));
     assert!(!watch.began_too_late(other, lease, Span::from_secs(99), at(115)));
+}
+
+fn other(number: u128) -> WorkerId {
+    WorkerId(Uuid::from_u128(100 + number))
+}
+
+const fn after(secs: u64, millis: u64) -> BootTime {
+    BootTime(secs * 1000 + millis)
+}
+
+/// A worker that has beaten over connection 1, and whose session and heartbeats ended then.
+fn closed(session: BootTime, beats: BootTime) -> Watch {
+    let mut watch = watching_since(100);
+    watch.beats(worker(), 1);
+    watch.session_ended(worker(), true, session);
+    watch.beats_closed(worker(), 1, beats);
+    watch.dropped(worker(), session);
+    watch
+}
+
+#[test]
+fn a_worker_whose_connections_were_closed_together_has_the_short_window() {
+    for (session, beats) in [(0, 100), (100, 0), (0, 0)] {
+        let watch = closed(after(102, session), after(102, beats));
+        let end = after(103, session.max(beats));
+        assert_eq!(watch.judge(worker(), PATIENCE, after(102, 200)), Expiry::WaitUntil(end));
+        assert_eq!(watch.judge(worker(), PATIENCE, end), Expiry::WindowPassed);
+        assert!(watch.is_closed(worker(), 10));
+        // What may not overlap keeps the lease.
+        assert_eq!(watch.judge(worker(), PATIENCE, at(115)), Expiry::LeasePassed);
+    }
+}
+
+#[test]
+fn connections_that_ended_otherwise_leave_the_reconnect_window() {
+    let waits = |watch: &Watch| watch.judge(worker(), PATIENCE, at(104));
+    let later = Expiry::WaitUntil(at(107));
+    // One a while after the other.
+    assert_eq!(waits(&closed(at(102), after(102, 101))), later);
+    // The session was not closed: a ping was not answered, for example.
+    let mut watch = watching_since(100);
+    watch.beats(worker(), 1);
+    watch.session_ended(worker(), false, at(102));
+    watch.beats_closed(worker(), 1, at(102));
+    watch.dropped(worker(), at(102));
+    assert_eq!(waits(&watch), later);
+    // Heartbeats go on, over a newer connection.
+    let mut watch = closed(at(102), at(102));
+    watch.beats(worker(), 2);
+    assert_eq!(waits(&watch), later);
+    watch.beats_closed(worker(), 1, at(102));
+    assert_eq!(waits(&watch), later);
+    // None was ever seen.
+    let mut watch = watching_since(100);
+    watch.session_ended(worker(), true, at(102));
+    watch.beats_closed(worker(), 1, at(102));
+    watch.dropped(worker(), at(102));
+    assert_eq!(waits(&watch), later);
+}
+
+#[test]
+fn a_worker_that_is_back_or_unwatched_for_a_while_is_not_closed() {
+    for forget in [
+        (|watch: &mut Watch| watch.attached(worker())) as fn(&mut Watch),
+        Watch::lost_contact,
+        |watch| watch.forget(worker()),
+    ] {
+        let mut watch = closed(at(102), at(102));
+        forget(&mut watch);
+        assert!(!watch.is_closed(worker(), 10));
+        assert_ne!(watch.judge(worker(), PATIENCE, at(104)), Expiry::WindowPassed);
+    }
+}
+
+#[test]
+fn many_sessions_that_end_within_a_second_are_a_flood() {
+    // Each line: how many end besides, how long after it, how many stay; whether it is a flood.
+    for (others, millis, attached, flood) in [
+        (2, 0, 0, false),
+        (3, 0, 0, true),
+        (3, 1000, 0, true),
+        (3, 1001, 0, false),
+        (9, 500, 40, false),
+        (10, 500, 40, true),
+    ] {
+        let mut watch = closed(at(102), at(102));
+        for number in 0..others {
+            // However they end.
+            watch.session_ended(other(number), number % 2 == 0, after(102, millis));
+        }
+        assert_eq!(watch.is_closed(worker(), attached), !flood, "{others} in {millis} ms");
+        let patience = Patience { attached, ..PATIENCE };
+        let expected = if flood { Expiry::WaitUntil(at(107)) } else { Expiry::WindowPassed };
+        assert_eq!(watch.judge(worker(), patience, at(104)), expected);
+    }
 }

@@ -240,6 +240,18 @@ impl LeaseWatch {
         self.grants().remove(&worker);
     }
 
+    /// Notes that the other side closed a connection over which a worker's heartbeats came.
+    pub(crate) fn beats_closed(&self, worker: WorkerId, connection: u64, now: BootTime) {
+        let mut watch = self.watch();
+        watch.beats_closed(worker, connection, now);
+        // Its session may have ended just before.
+        let is_dropped = watch.is_dropped(worker);
+        drop(watch);
+        if is_dropped {
+            self.notify();
+        }
+    }
+
     /// Wakes the lease monitor: a lease may end earlier than it expects.
     pub(crate) fn notify(&self) {
         self.changed.notify_one();

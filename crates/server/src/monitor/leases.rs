@@ -84,7 +84,7 @@ async fn look(engine: &Engine, mass_loss: &mut MassLoss) -> Span {
     let Judged { mut dead, mut next, look } = judge(engine, &members, window, asked, now);
     if let Some(until) = mass_loss.hold(look, longest, now) {
         let before = dead.len();
-        dead.retain(|one| one.connection_dropped);
+        dead.retain(|one| one.connection != Connection::Stands);
         if dead.len() < before {
             tracing::warn!(
                 silent = look.silent,
@@ -184,10 +184,20 @@ struct Judged {
     look: FleetCounts,
 }
 
+/// What became of a worker's connections.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    /// None was seen to end.
+    Stands,
+    Dropped,
+    /// Its system closed them all at once.
+    Closed,
+}
+
 struct DeadWorker {
     member: Member,
     scope: LapseScope,
-    connection_dropped: bool,
+    connection: Connection,
     /// No server took heartbeats when its lease ended: no job is to blame for that.
     after_outage: bool,
 }
@@ -201,6 +211,7 @@ fn judge(
 ) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
+    let attached = engine.shared().fleet.sessions().len();
     let mut leases = engine.shared().leases.watch();
     for member in members.values() {
         let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);
@@ -224,8 +235,8 @@ fn judge(
             // The server that it is attached to comes first: it knows what the connection did.
             Span(worker.lease.0 + Span(worker.lease.0 / 16).min(HEAD_START_MAX).0)
         };
-        let reconnect_window = engine.settings().reconnect_window;
-        let patience = Patience { lease, reconnect_window };
+        let Settings { reconnect_window, closed_window, .. } = *engine.settings();
+        let patience = Patience { lease, reconnect_window, closed_window, attached };
         let scope = match leases.judge(worker.id, patience, now) {
             Expiry::WaitUntil(at) => {
                 judged.next = judged.next.min(at);
@@ -239,7 +250,12 @@ fn judge(
         let after_outage =
             age.is_some_and(|age| leases.began_too_late(worker.id, worker.lease, age, now));
         let member = member.clone();
-        judged.dead.push(DeadWorker { member, scope, connection_dropped, after_outage });
+        let connection = match connection_dropped {
+            true if leases.is_closed(worker.id, attached) => Connection::Closed,
+            true => Connection::Dropped,
+            false => Connection::Stands,
+        };
+        judged.dead.push(DeadWorker { member, scope, connection, after_outage });
     }
     judged
 }
@@ -251,10 +267,15 @@ fn lapsed_within(window: Span, engine: &Engine, worker: &WorkerBrief) -> bool {
 }
 
 fn lapse_of(engine: &Engine, dead: &DeadWorker, mass: bool, age: Span) -> Lapse {
-    let DeadWorker { member, scope, after_outage, .. } = dead;
+    let DeadWorker { member, scope, connection, after_outage } = dead;
     let (worker, scope) = (&member.brief, *scope);
     let attached_here = engine.shared().fleet.session(worker.id).is_some();
-    let mut evidence = evidence_of(worker, scope, age, attached_here, engine.settings());
+    let mut evidence = match (scope, connection) {
+        (LapseScope::OverlapAllowed, Connection::Closed) => {
+            evidence_of_close(age, engine.settings())
+        }
+        _ => evidence_of(worker, scope, age, attached_here, engine.settings()),
+    };
     if *after_outage {
         evidence.text.push_str("; no server took heartbeats when its lease ended");
     }
@@ -266,6 +287,17 @@ fn lapse_of(engine: &Engine, dead: &DeadWorker, mass: bool, age: Span) -> Lapse 
         by: "lease monitor".into(),
         evidence,
     }
+}
+
+/// Returns why a worker is thought dead whose connections were closed together.
+fn evidence_of_close(age: Span, settings: &Settings) -> Evidence {
+    let text = format!(
+        "its system closed all its connections at once, as when it is killed, and it did not come \
+         back within {} s; last heartbeat {} s ago",
+        seconds(settings.closed_window.min(settings.reconnect_window)),
+        seconds(age)
+    );
+    Evidence::of(EvidenceCode::WorkerKilled, text)
 }
 
 /// Returns why a worker is thought dead. When a process is killed, its system closes the

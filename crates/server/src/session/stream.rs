@@ -1,5 +1,7 @@
 //! A worker's stream: its hello, then its messages until the stream ends.
 
+use std::sync::Arc;
+
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
@@ -12,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use crate::clock::boot_time;
+use crate::connections::Peer;
 use crate::engine::input::Input;
 use crate::engine::output::{Output, OutputSender, SessionOutput};
 use crate::engine::{Engine, Unavailable};
@@ -34,6 +37,7 @@ pub(super) async fn run(
     engine: Engine,
     mut messages: Streaming<WorkerMessage>,
     outgoing: Outgoing,
+    peer: Option<Arc<Peer>>,
 ) {
     let hello = match messages.message().await {
         Ok(Some(WorkerMessage { body: Some(Said::Hello(hello)) })) => hello,
@@ -60,6 +64,10 @@ pub(super) async fn run(
         end = listen(&engine, identity, &mut messages, &outputs) => end,
         () = closed.cancelled() => End::Closed,
     };
+    if let End::Dropped(_) = end {
+        let closed = peer.is_some_and(|peer| peer.is_closed());
+        engine.shared().leases.watch().session_ended(identity.worker, closed, boot_time());
+    }
     if let Err(error) = leave(&engine, identity, &name, end).await {
         tracing::warn!(worker = name, %error, "failed to store the end of a session");
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use outlast_e2e::process_table::since_boot;
-use outlast_e2e::wait::{LEASE, RECONNECT, SWEEP, eventually, within};
-use outlast_e2e::{Run, Scene};
+use outlast_e2e::wait::{CLOSED, LEASE, RECONNECT, SWEEP, eventually, stays, within};
+use outlast_e2e::{Proxy, Run, Scene, ServerOptions, Weather, Worker, WorkerOptions};
 use serde_json::json;
 
 #[test]
@@ -86,5 +86,76 @@ fn a_worker_restarted_under_its_old_name_does_not_inherit_its_predecessors_work(
         let shown = scene.api().try_worker(old.id())?;
         (shown["state"] == "lapsed" && shown["in_flight"] == 0).then_some(())
     });
+    scene.judge();
+}
+
+/// All others wait for this: nothing else may move the jobs.
+const LONG: Duration = Duration::from_secs(60);
+
+fn with_a_long_window() -> Scene {
+    Scene::with(ServerOptions::default().set("worker.reconnect_window", json!(LONG.as_secs())))
+}
+
+/// A container that is killed has no guardian left to prove its death.
+#[test]
+fn a_worker_that_is_killed_whole_is_known_by_its_connections() {
+    let scene = with_a_long_window();
+    let lease = Duration::from_secs(20);
+    let options = WorkerOptions::named("doomed").heartbeat(lease);
+    let mut doomed = scene.worker_with(&options);
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let _heir = scene.worker("heir");
+    doomed.kill_whole();
+    scene.await_start(&job, 2, within(CLOSED + SWEEP));
+    scene.await_status(&job, "completed", within(LEASE));
+    let first = scene.api().attempts(&job)[0].clone();
+    assert_eq!(first["evidence_code"], "worker_killed", "{first}");
+    let text = first["evidence"].as_str().unwrap_or_default();
+    assert!(text.contains("closed all its connections at once"), "{first}");
+    scene.judge();
+}
+
+#[test]
+fn a_worker_that_is_killed_whole_keeps_what_must_not_overlap_for_its_lease() {
+    let scene = with_a_long_window();
+    let mut doomed = scene.worker_with(&WorkerOptions::named("doomed").heartbeat(CLOSED));
+    let run = Run::holding_once(Duration::from_secs(120)).with("overlap", json!("forbidden"));
+    let job = scene.run(run);
+    scene.await_status(&job, "running", within(LEASE));
+    doomed.kill_whole();
+    scene.await_worker(doomed.id(), "lapsed", within(CLOSED + SWEEP));
+    assert_eq!(scene.api().execution(&job)["epoch"], 1, "its lease is 3 s");
+    let _heir = scene.worker("heir");
+    scene.await_status(&job, "completed", within(CLOSED * 3 + LEASE));
+    scene.judge();
+}
+
+#[test]
+fn a_proxy_that_drops_many_workers_for_a_while_moves_no_job() {
+    let scene = with_a_long_window();
+    let proxy = Proxy::to(&scene.server().url());
+    let start = |number| {
+        let options = WorkerOptions::named(&format!("w{number}")).concurrency(1);
+        scene.worker_with(&options.heartbeat(CLOSED * 10).through(&proxy.url()))
+    };
+    let workers: Vec<Worker> = (0..6).map(start).collect();
+    let jobs: Vec<String> = workers.iter().map(|_| scene.run(Run::holding(CLOSED * 6))).collect();
+    for job in &jobs {
+        scene.await_status(job, "running", within(LEASE));
+    }
+    proxy.set(Weather::Cut);
+    for worker in &workers {
+        scene.await_worker(worker.id(), "suspect", within(LEASE));
+    }
+    stays("no job is moved", CLOSED * 2, || {
+        let moved = jobs.iter().find(|job| scene.api().execution(job)["epoch"] != 1)?;
+        Some(moved.clone())
+    });
+    proxy.set(Weather::Clear);
+    for job in &jobs {
+        scene.await_status(job, "completed", within(CLOSED * 6));
+        assert_eq!(scene.api().outcomes(job), ["completed"]);
+    }
     scene.judge();
 }

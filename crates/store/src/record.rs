@@ -254,6 +254,8 @@ pub struct WorkerRecord {
     pub lease_until: Timestamp,
     /// Attempts that it holds.
     pub in_flight: u32,
+    /// When the first of these was claimed.
+    pub oldest_claim: Option<Timestamp>,
     /// Why its standing is what it is.
     pub evidence: String,
     /// JSON object: host, pid, version, containment.

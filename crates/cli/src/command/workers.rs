@@ -1,13 +1,17 @@
 //! `outlast workers`: list, show, take out of service and back.
 
+mod groups;
 mod order;
+mod wait;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
 use serde_json::Value;
 
+use self::wait::Verb;
 use super::{Target, job_id};
 use crate::config::Environment;
 use crate::output::{self, Format};
@@ -39,6 +43,10 @@ pub(crate) struct List {
     /// Only workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
     #[arg(long)]
     selector: Option<String>,
+    /// Count them: a row for each version, pool, or value of this label; those that ended, too
+    #[arg(long, value_name = "version|pool|LABEL", conflicts_with_all = ["status", "limit", "all"],
+        value_parser = NonEmptyStringValueParser::new())]
+    by: Option<String>,
     /// Most workers to list
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -58,9 +66,9 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
     match command {
         Command::List(args) => list(&args, environment).await,
         Command::Show(args) => show(&args, environment).await,
-        Command::Quiet(args) => order::run(&args, environment, "quiet").await,
-        Command::Resume(args) => order::run(&args, environment, "resume").await,
-        Command::Drain(args) => order::run(&args, environment, "drain").await,
+        Command::Quiet(args) => order::run(&args, environment, Verb::Quiet).await,
+        Command::Resume(args) => order::run(&args, environment, Verb::Resume).await,
+        Command::Drain(args) => order::run(&args, environment, Verb::Drain).await,
         Command::Forget(args) => forget(&args, environment).await,
     }
 }
@@ -87,6 +95,14 @@ fn state(worker: &Value) -> String {
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
+    if let Some(by) = &args.by {
+        let listed = all(&client, &[("selector", args.selector.clone())]).await;
+        let workers = listed.map_err(|failure| failure.in_flags(&[("selector", "--selector")]))?;
+        let rows = groups::rows(&workers, by);
+        output::print_list(args.target.output, &rows, groups::COLUMNS)?;
+        output::say_if_empty(args.target.output, &rows, "there are no workers");
+        return Ok(Exit::Ok);
+    }
     // `inactive` is said of workers that ended, too.
     let is_live = !args.all && args.status.is_none();
     let filters = [

@@ -294,6 +294,7 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     });
     object.number("concurrency", worker.concurrency);
     object.number("in_flight", worker.in_flight);
+    object.time_or_null("oldest_claim", worker.oldest_claim);
     object.time("last_heartbeat", worker.last_heartbeat);
     let age = now.since(worker.last_heartbeat);
     object.number(

@@ -3,6 +3,7 @@
 use std::iter;
 
 use outlast_core::id::WorkerId;
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
 use outlast_store::query::{WorkerPage, WorkerQuery};
@@ -23,7 +24,7 @@ macro_rules! columns {
                 w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                 w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                 w.about, w.plain_id, w.attachment,
-                (select count(*) from active a where a.worker = w.id) "
+                (select array[count(*), min(a.claimed)] from active a where a.worker = w.id) "
     };
 }
 
@@ -201,6 +202,8 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
     let list = |at: usize, what: &str| -> Result<Vec<String>, StoreError> {
         serde_json::from_str(get(row, at)?).map_err(|_json| damaged(what))
     };
+    let held: Vec<Option<i64>> = get(row, 20)?;
+    let held_at = |at: usize| held.get(at).copied().flatten();
     Ok(WorkerRecord {
         id: WorkerId(get(row, 0)?),
         name: get(row, 1)?,
@@ -221,7 +224,8 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
         about: get(row, 17)?,
         plain_id: get(row, 18)?,
         attachment: row::count(row, 19)?,
-        in_flight: u32::try_from(row::count(row, 20)?).unwrap_or(u32::MAX),
+        in_flight: held_at(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
+        oldest_claim: held_at(1).map(Timestamp),
     })
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use outlast_core::id::WorkerId;
+use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
 use outlast_store::StoreError;
 use outlast_store::command::WorkerRole;
@@ -38,7 +39,7 @@ const ONE: &str = select_workers!("where w.id = ?");
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, select_workers!(""), [])?;
-    count_in_flight(&in_flight_counts(db)?, &mut workers);
+    note_held(&holdings(db)?, &mut workers);
     Ok(workers)
 }
 
@@ -69,11 +70,12 @@ pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, S
     );
     words.extend([created.into(), id.to_string().into(), (i64::from(query.page.limit) + 1).into()]);
     let mut workers = found(db, &sql, params_from_iter(words))?;
-    let mut in_flight =
-        db.prepare_cached("select count(*) from active where worker = ?").map_err(failed)?;
+    let sql = "select count(*), min(claimed) from active where worker = ?";
+    let mut held = db.prepare_cached(sql).map_err(failed)?;
     for worker in &mut workers {
         let id = worker.id.0.as_bytes().as_slice();
-        worker.in_flight = in_flight.query_row([id], |row| row.get(0)).map_err(failed)?;
+        let found = held.query_row([id], |row| Ok((row.get(0)?, row::time_opt(row, 1)?)));
+        (worker.in_flight, worker.oldest_claim) = found.map_err(failed)?;
     }
     Ok(WorkerPage::of(workers, total, &query.page))
 }
@@ -82,12 +84,12 @@ pub(crate) fn page(db: &Connection, query: &WorkerQuery) -> Result<WorkerPage, S
 pub(crate) fn live(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, LIVE, [])?;
     workers.extend(found(db, GONE, [GONE_SHOWN])?);
-    let counts = in_flight_counts(db)?;
+    let held = holdings(db)?;
     let known: HashSet<WorkerId> = workers.iter().map(|worker| worker.id).collect();
-    for holder in counts.keys().filter(|holder| !known.contains(holder)) {
+    for holder in held.keys().filter(|holder| !known.contains(holder)) {
         workers.extend(found(db, ONE, [holder.to_string()])?);
     }
-    count_in_flight(&counts, &mut workers);
+    note_held(&held, &mut workers);
     Ok(workers)
 }
 
@@ -96,8 +98,10 @@ pub(crate) fn named(db: &Connection, ids: &[WorkerId]) -> Result<Vec<WorkerRecor
     let mut workers = Vec::with_capacity(ids.len());
     for id in ids {
         for worker in found(db, ONE, [id.to_string()])? {
-            let in_flight = u32::try_from(in_flight_of(db, *id)?.len()).unwrap_or(u32::MAX);
-            workers.push(WorkerRecord { in_flight, ..worker });
+            let held = in_flight_of(db, *id)?;
+            let in_flight = u32::try_from(held.len()).unwrap_or(u32::MAX);
+            let oldest_claim = held.iter().map(|attempt| attempt.claimed).min();
+            workers.push(WorkerRecord { in_flight, oldest_claim, ..worker });
         }
     }
     Ok(workers)
@@ -181,27 +185,37 @@ fn found(
     rows.collect::<Result<_, _>>().map_err(failed)
 }
 
-fn in_flight_counts(db: &Connection) -> Result<HashMap<WorkerId, u32>, StoreError> {
-    let mut count = db
-        .prepare_cached(
-            "select worker, count(*) from active where worker is not null group by worker",
-        )
-        .map_err(failed)?;
-    let mut in_flight = count.query([]).map_err(failed)?;
-    let mut counts = HashMap::new();
-    while let Some(row) = in_flight.next().map_err(failed)? {
-        let n: u32 = row.get(1).map_err(failed)?;
-        if let Some(worker) = row::worker_opt(row, 0).map_err(failed)? {
-            counts.insert(worker, n);
-        }
-    }
-    Ok(counts)
+/// How many attempts a worker holds, and when the first of them was claimed.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    count: u32,
+    oldest: Option<Timestamp>,
 }
 
-/// Notes how much each holds, and puts the latest registered first.
-fn count_in_flight(counts: &HashMap<WorkerId, u32>, workers: &mut [WorkerRecord]) {
+fn holdings(db: &Connection) -> Result<HashMap<WorkerId, Held>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select worker, count(*), min(claimed) from active
+             where worker is not null group by worker",
+        )
+        .map_err(failed)?;
+    let mut rows = select.query([]).map_err(failed)?;
+    let mut held = HashMap::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let count: u32 = row.get(1).map_err(failed)?;
+        let oldest = row::time_opt(row, 2).map_err(failed)?;
+        if let Some(worker) = row::worker_opt(row, 0).map_err(failed)? {
+            held.insert(worker, Held { count, oldest });
+        }
+    }
+    Ok(held)
+}
+
+/// Notes what each holds, and puts the latest registered first.
+fn note_held(held: &HashMap<WorkerId, Held>, workers: &mut [WorkerRecord]) {
     for worker in &mut *workers {
-        worker.in_flight = counts.get(&worker.id).copied().unwrap_or(0);
+        let Held { count, oldest } = held.get(&worker.id).copied().unwrap_or_default();
+        (worker.in_flight, worker.oldest_claim) = (count, oldest);
     }
     workers.sort_by_key(|worker| Reverse((worker.created, worker.id)));
 }
@@ -230,6 +244,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         lease: row::span_opt(row, 14)?.unwrap_or_default(),
         lease_until: row::time(row, 15)?,
         in_flight: 0,
+        oldest_claim: None,
         evidence: row.get(16)?,
         about: row.get(17)?,
         plain_id: row.get(18)?,

@@ -231,9 +231,12 @@ impl Tables {
         self.workers_latest_first()
             .into_iter()
             .map(|worker| {
-                let in_flight = self.rows_in_flight_of(worker.id).count();
-                let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
-                WorkerRecord { in_flight, ..worker.clone() }
+                let claimed = self.rows_in_flight_of(worker.id);
+                let claimed: Vec<Timestamp> =
+                    claimed.filter_map(|(_, row)| Some(row.in_flight.as_ref()?.claimed)).collect();
+                let in_flight = u32::try_from(claimed.len()).unwrap_or(u32::MAX);
+                let oldest_claim = claimed.into_iter().min();
+                WorkerRecord { in_flight, oldest_claim, ..worker.clone() }
             })
             .collect()
     }

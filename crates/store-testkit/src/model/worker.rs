@@ -276,6 +276,7 @@ fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
         lease: new.lease,
         lease_until: now.after(new.lease),
         in_flight: 0,
+        oldest_claim: None,
         evidence: "registered".to_owned(),
         about: String::new(),
         plain_id: None,

@@ -1,25 +1,36 @@
 //! `outlast workers quiet|resume|drain`: one order for workers that are named, or for the live ones
 //! that a pool or a selector chooses.
 
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{say, text_at};
-use outlast_core::labels::{self, POOL};
+use outlast_core::labels::{self, POOL, VERSION};
 use outlast_core::selector::Selector;
 use serde_json::{Value, json};
 
+use super::wait::{self, Verb};
 use super::{COLUMNS, Target, all, lives, page, resolve};
-use crate::command::batch::Batch;
+use crate::command::batch::{Batch, confirm};
+use crate::command::run::duration;
 use crate::config::Environment;
 use crate::output;
 
+const AFTER_HELP: &str = "\
+Exit codes of --wait: 0 when all have done it; 124 when the time is over, or after Ctrl-C: the order
+holds, and the same command waits again; 1 when a worker was killed or lapsed instead.";
+
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 #[command(group = ArgGroup::new("chosen").required(true).multiple(true))]
 pub(crate) struct Order {
     /// Workers, by id, id prefix or name; or all live ones that the flags below choose
-    #[arg(value_name = "WORKER", group = "chosen", conflicts_with_all = ["pool", "selector"],
+    #[arg(value_name = "WORKER", group = "chosen",
+        conflicts_with_all = ["pool", "selector", "version", "all"],
         value_parser = NonEmptyStringValueParser::new())]
     workers: Vec<String>,
     /// Live workers of this pool
@@ -28,17 +39,56 @@ pub(crate) struct Order {
     /// Live workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
     #[arg(long, group = "chosen", value_parser = selector)]
     selector: Option<Selector>,
-    /// Only show which workers would get the order
-    #[arg(long)]
-    dry_run: bool,
+    /// Live workers with this label `version`; by default it is that of the build
+    #[arg(long, value_name = "VERSION", group = "chosen", value_parser = of_version)]
+    version: Option<Selector>,
+    /// All live workers
+    #[arg(long, group = "chosen", conflicts_with_all = ["pool", "selector", "version"])]
+    all: bool,
+    #[command(flatten)]
+    care: Care,
+    #[command(flatten)]
+    waiting: Waiting,
     #[command(flatten)]
     target: Target,
+}
+
+/// What happens before the order is given.
+#[derive(Debug, Args)]
+struct Care {
+    /// Do not ask before all live workers get the order
+    #[arg(long)]
+    yes: bool,
+    /// Only show which workers would get the order
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
+}
+
+/// What happens after it.
+#[derive(Debug, Args)]
+struct Waiting {
+    /// Wait until they have done it, and show what is left
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait; then exit with 124
+    #[arg(long, value_name = "DURATION", requires = "wait")]
+    timeout: Option<String>,
 }
 
 /// Reads the name of a pool: its workers have a label of this value.
 fn of_pool(name: &str) -> Result<Selector, String> {
     labels::check_pool(name).map_err(|error| error.to_string())?;
     selector(&format!("{POOL}={name}"))
+}
+
+/// Reads a version: workers have it as a label.
+fn of_version(version: &str) -> Result<Selector, String> {
+    let label = BTreeMap::from([(VERSION.to_owned(), version.to_owned())]);
+    labels::check(&label).map_err(|error| error.to_string())?;
+    if version.is_empty() {
+        return Err("it is empty; a version looks like 1.4.2 or 2026-11-26".to_owned());
+    }
+    selector(&format!("{VERSION}={version}"))
 }
 
 /// Reads a selector. One that asks for nothing would choose every worker.
@@ -53,10 +103,21 @@ fn selector(text: &str) -> Result<Selector, String> {
 impl Order {
     /// What the flags ask for together; `None` if the workers are named.
     fn selector(&self) -> Option<Selector> {
-        match (self.pool.clone(), self.selector.clone()) {
-            (Some(pool), Some(selector)) => Some(pool.and(selector)),
-            (pool, selector) => pool.or(selector),
+        let parts = [&self.pool, &self.selector, &self.version].into_iter().flatten().cloned();
+        parts.reduce(Selector::and).or_else(|| self.all.then(Selector::default))
+    }
+
+    /// Asks, if the order is for all workers.
+    fn confirm(&self, verb: Verb) -> Result<(), Failure> {
+        if !self.all || self.care.yes || self.care.dry_run {
+            return Ok(());
         }
+        let verb = verb.as_str();
+        if !std::io::stdin().is_terminal() {
+            return Err(Failure::usage(format!("{verb} is an order to all workers here"))
+                .with_hint("--yes gives it; --dry-run shows who would get it"));
+        }
+        confirm(&format!("{verb} all live workers?"))
     }
 }
 
@@ -64,71 +125,124 @@ impl Order {
 pub(super) async fn run(
     args: &Order,
     environment: &Environment,
-    verb: &str,
+    verb: Verb,
 ) -> Result<Exit, Failure> {
+    let limit = duration("--timeout", args.waiting.timeout.as_deref())?;
+    args.confirm(verb)?;
     let client = args.target.client(environment)?;
-    match (args.selector(), args.workers.as_slice()) {
-        (None, [one]) if !args.dry_run => {
+    let given = match (args.selector(), args.workers.as_slice()) {
+        (None, [one]) if !args.care.dry_run && !args.waiting.wait => {
             let id = resolve(&client, one).await?;
             output::print_one(args.target.output, &give(&client, &id, verb).await?, page)?;
-            Ok(Exit::Ok)
+            return Ok(Exit::Ok);
         }
-        (None, named) => named_ones(args, &client, verb, named).await,
-        (Some(selector), _) => chosen_ones(args, &client, verb, &selector).await,
+        (None, named) => named_ones(args, &client, verb, named).await?,
+        (Some(selector), _) => chosen_ones(args, &client, verb, &selector).await?,
+    };
+    let Given { batch, ids } = given;
+    let ended = end(args, batch);
+    if args.waiting.wait && ended.is_ok() {
+        return wait::until_done(&client, verb, ids, limit).await;
     }
+    ended
 }
 
-async fn give(client: &Client, id: &str, verb: &str) -> Result<Value, Failure> {
-    let answer = client.post(&["api", "v1", "workers", id, verb], &json!({})).await?;
+/// What became of an order, and who has it.
+#[derive(Default)]
+struct Given {
+    batch: Batch,
+    ids: Vec<String>,
+}
+
+async fn give(client: &Client, id: &str, verb: Verb) -> Result<Value, Failure> {
+    let answer = client.post(&["api", "v1", "workers", id, verb.as_str()], &json!({})).await?;
     Ok(output::data(answer))
 }
 
 async fn named_ones(
     args: &Order,
     client: &Client,
-    verb: &str,
+    verb: Verb,
     named: &[String],
-) -> Result<Exit, Failure> {
-    let mut batch = Batch::default();
+) -> Result<Given, Failure> {
+    let mut given = Given::default();
     for name in named {
         let answer = match resolve(client, name).await {
-            Ok(id) if args.dry_run => {
-                let answer = client.get(&["api", "v1", "workers", &id], &[]).await;
-                answer.map(output::data)
+            Ok(id) if args.care.dry_run => show(client, &id).await,
+            Ok(id) => {
+                given.ids.push(id.clone());
+                give_unless_drained(args, client, &id, verb).await
             }
-            Ok(id) => give(client, &id, verb).await,
             Err(failure) => Err(failure),
         };
-        if !add(&mut batch, name, answer) {
+        if !add(&mut given.batch, name, answer) {
             break;
         }
     }
-    end(args, batch)
+    Ok(given)
+}
+
+/// Gives the order. One that has drained in the meantime needs none if it is to be waited for.
+async fn give_unless_drained(
+    args: &Order,
+    client: &Client,
+    id: &str,
+    verb: Verb,
+) -> Result<Value, Failure> {
+    match give(client, id, verb).await {
+        Err(refused) if args.waiting.wait && refused.exit == Exit::Conflict => {
+            let worker = show(client, id).await?;
+            if has_drained(&worker) { Ok(worker) } else { Err(refused) }
+        }
+        answer => answer,
+    }
+}
+
+async fn show(client: &Client, id: &str) -> Result<Value, Failure> {
+    client.get(&["api", "v1", "workers", id], &[]).await.map(output::data)
+}
+
+fn has_drained(worker: &Value) -> bool {
+    text_at(worker, "ended") == "drained"
 }
 
 async fn chosen_ones(
     args: &Order,
     client: &Client,
-    verb: &str,
+    verb: Verb,
     selector: &Selector,
-) -> Result<Exit, Failure> {
+) -> Result<Given, Failure> {
     // All are read before the first gets the order, so that no page is moved by it.
-    let mut chosen = all(client, &[("selector", Some(selector.to_string()))]).await?;
+    let text = (!selector.is_empty()).then(|| selector.to_string());
+    let mut chosen = all(client, &[("selector", text)]).await?;
+    let drained = chosen.iter().filter(|worker| has_drained(worker)).count();
     chosen.retain(lives);
+    // The same command attaches again, also when all is done.
+    if chosen.is_empty() && args.waiting.wait && verb == Verb::Drain && drained > 0 {
+        say(&format!("no live worker is left; {drained} drained\n"));
+        return Ok(Given::default());
+    }
     if chosen.is_empty() {
-        let message = format!("no live worker matches {selector}");
+        let message = match selector.is_empty() {
+            true => "no worker lives".to_owned(),
+            false => format!("no live worker matches {selector}"),
+        };
         let hint = "`outlast workers list` shows pools, `outlast workers show` the labels of one";
         return Err(Failure::new(Exit::NotFound, message).with_hint(hint));
     }
-    let mut batch = Batch::default();
+    let mut given = Given::default();
     for worker in chosen {
         let id = text_at(&worker, "id");
-        let answer = if args.dry_run { Ok(worker) } else { give(client, &id, verb).await };
-        if !add(&mut batch, &id, answer) {
+        let answer = match args.care.dry_run {
+            true => Ok(worker),
+            false => give_unless_drained(args, client, &id, verb).await,
+        };
+        given.ids.push(id.clone());
+        if !add(&mut given.batch, &id, answer) {
             break;
         }
     }
-    end(args, batch)
+    Ok(given)
 }
 
 /// Adds an outcome. False if the server is unreachable, so that the others need not be tried.
@@ -140,7 +254,7 @@ fn add(batch: &mut Batch, name: &str, answer: Result<Value, Failure>) -> bool {
 
 fn end(args: &Order, batch: Batch) -> Result<Exit, Failure> {
     batch.print(args.target.output, COLUMNS)?;
-    if args.dry_run {
+    if args.care.dry_run {
         let workers = if batch.count() == 1 { "worker" } else { "workers" };
         say(&format!("{} {workers}; nothing was changed\n", batch.count()));
     }
@@ -172,6 +286,8 @@ mod tests {
         assert_eq!(chosen(&["--selector", "!spot, zone=a"]).as_deref(), Some("!spot,zone=a"));
         let both = ["--selector", "zone=a", "--pool", "gpu"];
         assert_eq!(chosen(&both).as_deref(), Some("pool=gpu,zone=a"));
+        assert_eq!(chosen(&["--version", "1.2"]).as_deref(), Some("version=1.2"));
+        assert_eq!(chosen(&["--all", "--yes"]).as_deref(), Some(""));
     }
 
     #[test]
@@ -180,6 +296,12 @@ mod tests {
             (&[][..], "required arguments were not provided"),
             (&["--dry-run"], "required arguments were not provided"),
             (&["one", "--pool", "gpu"], "cannot be used with"),
+            (&["one", "--all"], "cannot be used with"),
+            (&["--all", "--version", "2"], "cannot be used with"),
+            (&["--version", ""], "it is empty"),
+            (&["--version", "1,!spot"], "selectors cannot ask for"),
+            (&["one", "--timeout", "10m"], "--wait"),
+            (&["one", "--wait", "--dry-run"], "cannot be used with"),
             (&["--selector", "zone=a", "one"], "cannot be used with"),
             (&["--selector", " "], "it asks for nothing"),
             (&["--selector", "gpu true"], "expected =, !=, in, notin or a comma at character 5"),

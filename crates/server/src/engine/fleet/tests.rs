@@ -43,6 +43,7 @@ fn record(n: u128, queue: &str, standing: Standing) -> WorkerRecord {
         lease: LEASE,
         lease_until: Timestamp(19_000),
         in_flight: 0,
+        oldest_claim: None,
         evidence: String::new(),
         about: r#"{"types":["noop"]}"#.into(),
         plain_id: None,

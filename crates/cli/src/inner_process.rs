@@ -80,9 +80,9 @@ fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, F
     let hooks = StageHooks { ready: service_manager::ready, stopping: service_manager::stopping };
     let code = runtime.block_on(async {
         service_manager::keep_watchdog(environment);
-        let (link, identity) = GuardianLink::from_stdin()
+        let (link, announcer) = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
-        Ok::<i32, Failure>(daemon::run(config, link, identity, hooks).await)
+        Ok::<i32, Failure>(Box::pin(daemon::run(config, link, announcer, hooks)).await)
     })?;
     match code {
         0 => Ok(Exit::Ok),

@@ -57,8 +57,10 @@ pub struct Action {
     pub queue: Option<String>,
     /// The priority of its jobs, from -100 to 100, unless they have one.
     pub priority: Option<i8>,
-    /// Whether a drain may end it before the grace period is over.
+    /// Whether a drain may ask it to stop before the grace period is over.
     pub interruptible: bool,
+    /// What a drain does with it at once.
+    pub on_drain: OnDrain,
     /// Whether two attempts of one job may ever run at the same time.
     pub overlap: Overlap,
     /// Labels that a worker must carry to run it.
@@ -95,6 +97,15 @@ pub enum Overlap {
     Allowed,
     /// They never do.
     Forbidden,
+}
+
+/// What a drain does with a running attempt before the grace period is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDrain {
+    /// It lets it run to its end.
+    Finish,
+    /// It sends SIGTERM: the program stores where it is and exits, to be run again elsewhere.
+    Stop,
 }
 
 impl Action {

@@ -66,7 +66,7 @@ pub use self::session::death::{DeathNotReported, WorkerDeath, report_death};
 pub use self::session::{BadAddress, read_token};
 pub use self::tls::{CertificateRefused, Tls, TlsError};
 pub use self::watchdog::LEASE_OVER_EXIT_CODE;
-pub use self::worker::control::{Control, ControlQueue, control};
+pub use self::worker::control::{Control, ControlQueue, Status, control};
 pub use self::worker::summary::{BuildError, RunError, Summary};
 pub use self::worker::{Role, Worker, WorkerBuilder};
 pub use bytes::Bytes;

@@ -163,6 +163,10 @@ impl Reported {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.in_flight.len()
+    }
+
     pub(crate) fn in_flight(&self) -> Vec<v1::AttemptKey> {
         self.in_flight.iter().map(|attempt| attempt.to_wire()).collect()
     }

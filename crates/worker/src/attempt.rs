@@ -166,6 +166,12 @@ impl AttemptHandle {
         self.send(Command::Interrupt);
     }
 
+    /// Asks the main process to stop, by SIGTERM, and leaves it the time that it takes. If it then
+    /// ends by the signal, or with exit code 75 or 143, that is an interruption.
+    pub fn ask_to_stop(&self) {
+        self.send(Command::Ask);
+    }
+
     /// Ends the tree with SIGKILL at once; counts as an interruption unless it was being
     /// stopped for another reason already.
     pub fn kill_now(&self) {

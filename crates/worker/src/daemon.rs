@@ -16,6 +16,7 @@
 //! - `health`: faults of the host, and recovering from them
 //! - `open_files`: whether the limit on open files is high enough
 //! - `report`: from an attempt's end to what is reported
+//! - `status`: a socket that tells how the engine is
 //! - `work_root`: where attempts have their folders, and removing what dead engines left
 //! - `shutdown_budget`: whether the shutdown fits into the time that the host allows
 //!
@@ -32,6 +33,7 @@ mod open_files;
 mod report;
 mod run_action;
 mod shutdown_budget;
+mod status;
 mod work_root;
 
 use std::collections::BTreeMap;
@@ -41,12 +43,13 @@ use std::time::Duration;
 
 use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
-use outlast_sdk::{Control, Role, RunError, StageEvent, Summary, Tls, Worker, control};
+use outlast_sdk::{Control, Role, RunError, Stage, StageEvent, Summary, Tls, Worker, control};
 use serde_json::json;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, watch};
 
 pub use self::open_files::needed as open_files_needed;
 pub use self::shutdown_budget::{Supervisor, needed_to_stop};
+pub use self::status::{WorkerStatus, ask_all as ask_workers};
 
 use self::actions::{ActionHost, Actions};
 use self::catalog::Catalog;
@@ -174,14 +177,19 @@ pub async fn run(
     // Before anything else, so that a signal during a slow start is not lost.
     let reload = Arc::new(Notify::new());
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&reload)));
+    let name = config.name.clone();
     let code = match start(config, announcer, control.clone(), Arc::clone(&reload)).await {
         Ok((worker, runner, root)) => {
+            let (stage, control_of_status) = (runner.stage.subscribe(), control.clone());
+            let source = status::Source { name, control: control_of_status, stage };
+            let answering = tokio::spawn(status::answer(root.path(), source));
             let (catalog, disk) = (Arc::clone(&runner.catalog), runner.disk.clone());
             let keeper = tokio::spawn(catalog::keep(catalog, control, reload));
             let staying = tokio::spawn(root.stay());
             let ended = worker.run(runner, queue).await;
             keeper.abort();
             staying.abort();
+            answering.abort();
             disk.remove_last(move || root.remove(), RELEASE);
             exit_code(ended)
         }
@@ -291,6 +299,7 @@ async fn start(
         catalog,
         announcer,
         crash_point: CrashPoint::of(&config.variables),
+        stage: watch::Sender::new(Stage::Running),
         control,
         reload,
         host,
@@ -342,6 +351,7 @@ fn describe(
         "pid": std::process::id(),
         "containment": containment.name(),
         "interpreters": actions.versions(),
+        "shutdown_timeout_seconds": config.shutdown_timeout.as_secs_f64(),
     });
     let worker = Worker::builder(&config.server)
         .token(config.token.clone())

@@ -88,6 +88,7 @@ fn page(action: &Value) -> String {
         ("time limit", policy::time_limit(action)),
         ("retries", policy::retries(action)),
         ("interruptible", text("interruptible")),
+        ("on drain", text("on_drain")),
         ("overlap", text("overlap")),
         ("labels", text("required_labels")),
         ("requires", text("requires")),

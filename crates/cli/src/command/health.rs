@@ -1,34 +1,49 @@
 //! `outlast health`: one question and an exit code, for the probes of Docker and Kubernetes.
 //!
-//! An image without a shell or curl can run it. It asks the server in both cases: a worker
-//! listens nowhere, and whether it takes work is what the server knows about it.
+//! An image without a shell or curl can run it. The server is asked over HTTP, a worker on this host
+//! on a socket in its work folder: that answers also while the worker is quiet, drains or is cut off.
 //!
 //! ```text
 //! server ── ready: the store answers, no stop under way ──▶ 0, else 1: its answer says why
-//! worker ── one of its name is registered and running ────▶ 0, else 1: quiet, draining, unknown
+//! worker ── the loop of the one of its name turns ────────▶ 0, else 1: stuck, or none there
 //! ```
 
-use clap::{Args as ClapArgs, ValueEnum};
-use outlast_cli_core::client::Client;
-use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::text_at;
-use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
 
-use super::{Target, workers};
+use clap::{Args as ClapArgs, ValueEnum};
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{fields, span, text_at};
+use outlast_worker::daemon::{WorkerStatus, ask_workers};
+use serde_json::{Value, json};
+
+use super::Target;
 use crate::config::worker::WorkerConfig;
 use crate::config::{Environment, Settings};
 use crate::output::{self, Format};
 
+/// A worker whose loop has not turned for so long is stuck: it turns several times a second.
+const LOOP_AGE_MAX: f64 = 10.0;
+
+/// The stage of a worker that takes jobs.
+const RUNNING: &str = "running";
+
 const AFTER_HELP: &str = "\
-Exit codes: 0 ready, or a running worker; 1 not ready, or no such worker that takes jobs; 6 the server
-cannot be reached. A failure says why on stderr.";
+Exit codes: 0 ready, or a worker whose loop turns, whatever its stage; 1 not ready, or no such worker on
+this host, or a stuck one; 6 the server cannot be reached. A failure says why on stderr.";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// What to check: the server, or the worker named in this configuration
+    /// What to check: the server, or a worker on this host
     #[arg(value_enum, default_value_t = Subject::Server, hide_possible_values = true)]
     subject: Subject,
+    /// Name of the worker [default: that of this configuration]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only 0 while the worker takes jobs: registered, and neither quiet nor draining
+    #[arg(long)]
+    ready: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -40,48 +55,58 @@ enum Subject {
 }
 
 pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
-    let client = args.target.client(environment)?;
-    let answer = match args.subject {
-        Subject::Server => client.get(&["health", "ready"], &[]).await?,
-        Subject::Worker => worker(&client, environment).await?,
-    };
-    match args.target.format() {
-        Format::Table => {}
-        format @ (Format::Json | Format::Jsonl) => {
-            output::print_one(format, &answer, Value::to_string)?;
+    let format = args.target.format();
+    match args.subject {
+        Subject::Server => {
+            let client = args.target.client(environment)?;
+            let answer = client.get(&["health", "ready"], &[]).await?;
+            if format != Format::Table {
+                output::print_one(format, &answer, Value::to_string)?;
+            }
+        }
+        Subject::Worker => {
+            let settings = Settings::load(None, environment, Vec::new())?;
+            let config = WorkerConfig::new(&settings)?;
+            let name = args.name.unwrap_or(config.name);
+            let status = worker(config.work_dir.as_deref(), &name).await?;
+            if args.ready && status.stage != RUNNING {
+                return Err(Failure::failed(format!("worker {name} is {}", status.stage)));
+            }
+            output::print_one(format, &json!(status), page)?;
         }
     }
     Ok(Exit::Ok)
 }
 
-/// The worker that was started with this environment, if it takes jobs.
-async fn worker(client: &Client, environment: &Environment) -> Result<Value, Failure> {
-    let settings = Settings::load(None, environment, Vec::new())?;
-    let name = WorkerConfig::new(&settings)?.name;
-    let filters = [("status", Some("active".to_owned()))];
-    let found = workers::all(client, &filters).await?;
-    let own = found.into_iter().filter(|worker| text_at(worker, "name") == name);
-    let (running, others): (Vec<Value>, Vec<Value>) =
-        own.partition(|worker| text_at(worker, "state") == "running");
-    match (running.into_iter().next(), others.first()) {
-        (Some(worker), _) => Ok(worker),
-        (None, Some(other)) => {
-            Err(Failure::failed(format!("worker {name} is {}", text_at(other, "state"))))
-        }
-        (None, None) => Err(Failure::failed(match leaving(client, &name).await? {
-            Some(state) => format!("worker {name} is {state}"),
-            None => format!("no worker {name} is active"),
-        })),
+/// The worker of this name; of several, the one that is stuck for longest.
+async fn worker(folder: Option<&Path>, name: &str) -> Result<WorkerStatus, Failure> {
+    let found = ask_workers(folder).await;
+    let found = found.map_err(|error| Failure::failed(format!("{error}: it is stuck")))?;
+    let others: Vec<String> = found.iter().map(|worker| worker.name.clone()).collect();
+    let own = found.into_iter().filter(|worker| worker.name == name);
+    let Some(oldest) = own.max_by(|a, b| a.loop_age_seconds.total_cmp(&b.loop_age_seconds)) else {
+        let failure = Failure::failed(format!("no worker {name} runs on this host"));
+        return Err(match others.as_slice() {
+            [] => failure.with_hint("it is found by its work folder: same user, same `work_dir`"),
+            names => failure.with_hint(format!("--name names one of: {}", names.join(", "))),
+        });
+    };
+    if oldest.loop_age_seconds > LOOP_AGE_MAX {
+        let age = span(Duration::from_secs_f64(oldest.loop_age_seconds));
+        return Err(Failure::failed(format!("worker {name}: its loop has not turned for {age}")));
     }
+    Ok(oldest)
 }
 
-/// The state of a worker of that name that is on its way out or takes nothing, if there is one.
-async fn leaving(client: &Client, name: &str) -> Result<Option<String>, Failure> {
-    let all = workers::all(client, &[]).await?;
-    let mut states = all.iter().filter(|worker| text_at(worker, "name") == name);
-    let found = states.find_map(|worker| {
-        let state = text_at(worker, "state");
-        matches!(state.as_str(), "draining" | "quiet" | "suspect").then_some(state)
-    });
-    Ok(found)
+fn page(status: &Value) -> String {
+    let text = |path: &str| text_at(status, path);
+    fields(&[
+        ("name", text("name")),
+        ("id", text("id")),
+        ("process", text("pid")),
+        ("stage", text("stage")),
+        ("loop age", text("loop_age_seconds")),
+        ("lease left", text("lease_left_seconds")),
+        ("in flight", text("in_flight")),
+    ])
 }

@@ -14,7 +14,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{
-    Action, Entry, JobKeys, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name, retry,
+    Action, Entry, JobKeys, OnDrain, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name,
+    retry,
 };
 use crate::duration;
 use crate::error::PackError;
@@ -78,6 +79,7 @@ struct Definition {
     queue: At<String>,
     priority: At<Value>,
     interruptible: Option<bool>,
+    on_drain: At<String>,
     overlap: At<String>,
     required_labels: At<Value>,
     requires: At<String>,
@@ -186,6 +188,7 @@ impl Reading<'_> {
             queue: definition.queue.as_ref().map(|queue| self.queue(queue)).transpose()?,
             priority: definition.priority.as_ref().map(|it| self.priority(it)).transpose()?,
             interruptible: definition.interruptible.unwrap_or(true),
+            on_drain: self.on_drain(definition.on_drain.as_ref(), definition.interruptible)?,
             overlap: document.choose(
                 "overlap",
                 definition.overlap.as_ref(),
@@ -311,6 +314,21 @@ impl Reading<'_> {
             let remedy = "-100 goes last, 100 goes first";
             self.document.fault(line(given), problem, remedy)
         })
+    }
+
+    fn on_drain(
+        &self,
+        given: Option<&Spanned<String>>,
+        interruptible: Option<bool>,
+    ) -> Result<OnDrain, PackError> {
+        let known = [("finish", OnDrain::Finish), ("stop", OnDrain::Stop)];
+        let chosen = self.document.choose("on_drain", given, &known, OnDrain::Finish)?;
+        if chosen == OnDrain::Stop && interruptible == Some(false) {
+            let problem = "on_drain `stop` contradicts `interruptible: false`";
+            let remedy = "leave one of them out";
+            return Err(self.document.fault(given.and_then(line), problem, remedy));
+        }
+        Ok(chosen)
     }
 
     fn environment(&self, given: Given<'_>) -> Result<BTreeMap<String, String>, PackError> {

@@ -38,6 +38,11 @@ fn faulty_actions_are_reported_with_file_line_and_remedy() {
         ("format", "runner_type: shell\nentry_point: it.sh\nparameter_format: xml\n"),
         ("output", "runner_type: shell\nentry_point: it.sh\noutput_format: csv\n"),
         ("overlap", "runner_type: shell\nentry_point: it.sh\noverlap: maybe\n"),
+        ("drain", "runner_type: shell\nentry_point: it.sh\non_drain: maybe\n"),
+        (
+            "drain of what must not stop",
+            "runner_type: shell\nentry_point: it.sh\ninterruptible: false\non_drain: stop\n",
+        ),
         ("timeout", "runner_type: shell\nentry_point: it.sh\ntimeout: soon\n"),
         ("no time", "runner_type: shell\nentry_point: it.sh\ntimeout: 0\n"),
         ("negative time", "runner_type: shell\nentry_point: it.sh\ntimeout_seconds: -1\n"),

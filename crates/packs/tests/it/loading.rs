@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast_packs::{
-    Delivery, EntryPoint, Format, OnExhaustion, Origin, OutputFormat, Overlap, PackSet, Runner,
-    SecretAs,
+    Delivery, EntryPoint, Format, OnDrain, OnExhaustion, Origin, OutputFormat, Overlap, PackSet,
+    Runner, SecretAs,
 };
 use serde_json::json;
 
@@ -64,6 +64,7 @@ fn unsaid_things_have_their_defaults() {
         assert_eq!(action.output_format, OutputFormat::Text);
         assert_eq!((action.timeout, action.retry.clone()), (None, None));
         assert!(action.enabled && action.interruptible);
+        assert_eq!(action.on_drain, OnDrain::Finish);
         assert_eq!(action.overlap, Overlap::Allowed);
         assert!(action.required_labels.is_empty() && action.tags.is_empty());
         assert_eq!((action.pack.as_str(), action.label.as_str()), ("demo", "it"));

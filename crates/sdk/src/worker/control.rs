@@ -2,15 +2,36 @@
 //! asks back: whether the server knows the worker, and whether the worker is on its way out.
 
 use std::future::pending;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use outlast_core::id::WorkerId;
+use outlast_core::time::Span;
 use outlast_core::worker::lifecycle::StageEvent;
 use tokio::sync::{mpsc, watch};
+
+use crate::clock::boot_now;
+use crate::worker_state::WorkerState;
 
 /// Tells a worker what happened around it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Control {
     events: mpsc::UnboundedSender<Notice>,
     progress: watch::Receiver<Progress>,
+    state: Arc<OnceLock<Arc<WorkerState>>>,
+}
+
+/// How a worker is at the moment, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Its identity, if a server holds it for registered.
+    pub worker: Option<WorkerId>,
+    /// How long ago its loop turned.
+    pub loop_age: Duration,
+    /// How long its lease lasts; `None` while it has none.
+    pub lease_left: Option<Duration>,
+    /// Attempts that it holds.
+    pub in_flight: usize,
 }
 
 /// A message to the worker.
@@ -40,6 +61,7 @@ struct Progress {
 pub struct ControlQueue {
     events: Option<mpsc::UnboundedReceiver<Notice>>,
     progress: watch::Sender<Progress>,
+    state: Arc<OnceLock<Arc<WorkerState>>>,
 }
 
 /// Makes both ends.
@@ -47,7 +69,10 @@ pub struct ControlQueue {
 pub fn control() -> (Control, ControlQueue) {
     let (events, queue) = mpsc::unbounded_channel();
     let (say, progress) = watch::channel(Progress::default());
-    (Control { events, progress }, ControlQueue { events: Some(queue), progress: say })
+    let state = Arc::<OnceLock<_>>::default();
+    let shared = Arc::clone(&state);
+    let queue = ControlQueue { events: Some(queue), progress: say, state: shared };
+    (Control { events, progress, state }, queue)
 }
 
 impl Control {
@@ -83,6 +108,21 @@ impl Control {
         self.send(StageEvent::TerminateSignal);
     }
 
+    /// Returns how the worker is; `None` before it runs.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        let state = self.state.get()?;
+        let now = boot_now();
+        let left = state.lease_end().since(now);
+        let reported = state.reported();
+        Some(Status {
+            worker: reported.live.then_some(reported.worker),
+            loop_age: Duration::from_millis(state.turn_age(now).as_millis()),
+            lease_left: (left > Span::ZERO).then(|| Duration::from_millis(left.as_millis())),
+            in_flight: reported.count(),
+        })
+    }
+
     /// Waits until a server has registered the worker; forever if none does before its end.
     pub async fn registered(&self) {
         self.stands(|progress| progress.registered).await;
@@ -101,6 +141,12 @@ impl Control {
 }
 
 impl ControlQueue {
+    /// Shows how the worker is from now on.
+    pub(crate) fn show(&self, state: &Arc<WorkerState>) {
+        // A worker runs once.
+        let _ = self.state.set(Arc::clone(state));
+    }
+
     pub(crate) fn say_registered(&self) {
         self.progress.send_modify(|progress| progress.registered = true);
     }

@@ -238,6 +238,7 @@ impl<H: Handler> Engine<H> {
         let (beat_results, beaten) = mpsc::unbounded_channel();
         let deadline = watch::Sender::new(BootTime::default());
         let state = WorkerState::new(terms, deadline.clone());
+        control.show(&state);
         let heartbeat =
             Heartbeat::start(address.clone(), Arc::clone(&state), beat_results, handler.ends())
                 .map_err(RunError::Heartbeat)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
-use outlast_packs::{Action, Origin, OutputFormat, Overlap, Pack, PackError};
+use outlast_packs::{Action, OnDrain, Origin, OutputFormat, Overlap, Pack, PackError};
 use outlast_wire::json::Object;
 
 use super::error::{ApiError, Missing};
@@ -135,6 +135,11 @@ fn action(object: &mut Object<'_>, action: &Action) {
     object.number("priority", intake::priority(Some(action)));
     object.object("retry", |object| retry(object, &intake::retry_policy(action)));
     object.flag("interruptible", action.interruptible);
+    let on_drain = match action.on_drain {
+        OnDrain::Finish => "finish",
+        OnDrain::Stop => "stop",
+    };
+    object.text("on_drain", on_drain);
     let overlap = match action.overlap {
         Overlap::Allowed => "allowed",
         Overlap::Forbidden => "forbidden",

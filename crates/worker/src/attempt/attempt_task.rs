@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use outlast_core::limits;
 use outlast_core::time::BootTime;
+use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 use tokio::process::Child;
@@ -28,6 +29,10 @@ const ORDER_QUEUE: usize = 32;
 
 /// How long a tree that was given up on has to prove that it ended after all.
 const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// Exit codes of a program that stopped because it was asked to: EX_TEMPFAIL of sysexits.h, "run me
+/// again", and what a shell makes of SIGTERM.
+const INTERRUPTED_CODES: [i32; 2] = [75, 128 + 15];
 
 /// How long a shim that reported an empty tree has to be gone.
 const REAP_MAX: Duration = Duration::from_secs(1);
@@ -79,6 +84,8 @@ struct AttemptTask {
     readers: Readers,
     tree: TreeHandle,
     kill_sequence: KillSequence,
+    /// Whether it was asked to stop, without a limit.
+    asked: bool,
     timeout_at: Option<Instant>,
     started: BootTime,
     seen: Seen,
@@ -123,6 +130,7 @@ impl AttemptTask {
             readers: Readers::start(stdout, stderr, spec.limits, chunks),
             tree: TreeHandle::new(&contained_in),
             kill_sequence: KillSequence::new(spec.kill_after),
+            asked: false,
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
             started: BootTime::default(),
             seen: Seen::default(),
@@ -228,6 +236,13 @@ impl AttemptTask {
         let step = match command {
             Some(Command::Cancel) => self.kill_sequence.stop(Cause::Cancelled, now),
             Some(Command::Interrupt) => self.kill_sequence.stop(Cause::Interrupted, now),
+            Some(Command::Ask) => {
+                if self.kill_sequence.cause().is_none() && !self.asked {
+                    self.asked = true;
+                    self.order(Order::Term);
+                }
+                None
+            }
             Some(Command::KillNow) => self.kill_sequence.kill(Cause::Interrupted, now),
             Some(Command::Deadline(deadline)) => {
                 self.order(Order::Deadline { boot_ms: deadline.0 });
@@ -276,7 +291,11 @@ impl AttemptTask {
         let exit = self.seen.exit.take();
         let failed = self.seen.spawn_failure.is_some();
         let began = self.seen.executed || (self.seen.starting && !failed);
-        let kind = match judge(self.seen.spawn_failure, exit.as_ref(), self.kill_sequence.cause()) {
+        let asked = self.asked;
+        let followed = || exit.as_ref().is_some_and(|exit| asked && follows_request(exit));
+        let cause = self.kill_sequence.cause();
+        let cause = cause.or_else(|| followed().then_some(Cause::Interrupted));
+        let kind = match judge(self.seen.spawn_failure, exit.as_ref(), cause) {
             EndKind::ShimDied { .. } if !began => {
                 // Both halves of it are gone, and nothing was in the tree but them.
                 tree_empty = true;
@@ -297,6 +316,12 @@ impl AttemptTask {
             output,
         }
     }
+}
+
+/// Whether a job that was asked to stop did so. With another exit code it says how its work ended.
+fn follows_request(exit: &MainExit) -> bool {
+    exit.signal == Some(Signal::TERM.as_raw())
+        || exit.code.is_some_and(|code| INTERRUPTED_CODES.contains(&code))
 }
 
 /// Decides what kind of end it was. An end that none of our signals preceded is the job's own,

@@ -23,6 +23,8 @@ const FORCE_AFTER: Duration = Duration::from_secs(1);
 pub(super) enum Command {
     Cancel,
     Interrupt,
+    /// SIGTERM, and all the time that is left.
+    Ask,
     KillNow,
     Deadline(BootTime),
 }

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_packs::{Action, PARAMETER_FILE_VARIABLE, PackSet};
+use outlast_packs::{Action, OnDrain, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
     AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, QuietBy,
     Stage, StopReason, WorkerId,
 };
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::actions::Actions;
 use super::catalog::Catalog;
@@ -39,6 +39,8 @@ pub(super) struct ActionRunner {
     pub(super) catalog: Arc<Catalog>,
     pub(super) announcer: Announcer,
     pub(super) crash_point: CrashPoint,
+    /// Where the worker is in its life.
+    pub(super) stage: watch::Sender<Stage>,
     pub(super) control: Control,
     /// Asks for the packs to be reloaded.
     pub(super) reload: Arc<Notify>,
@@ -91,6 +93,7 @@ impl Handler for ActionRunner {
     /// An engine that follows this one must follow the same order. A stage after draining is part of the
     /// drain, or of an end without an order.
     fn entered(&self, stage: Stage) {
+        self.stage.send_replace(stage);
         match stage {
             Stage::Running | Stage::Quiet(QuietBy::Signal) => {
                 self.announcer.follows(StandingOrder::None);
@@ -280,6 +283,7 @@ impl ActionRunner {
         let ending = tokio::select! {
             ending = ends => ending,
             never = forward_orders(&handle, &context) => match never {},
+            never = self.stop_on_drain(&action, &handle) => match never {},
         };
         let ended = EndedAttempt { action, ending, limit, stop: context.stop_reason(), mask };
         let (mut outcome, kept) = self.read_outcome(ended, folder).await;
@@ -292,6 +296,16 @@ impl ActionRunner {
             }
         }
         outcome
+    }
+
+    /// Asks an attempt whose action wants that to stop as soon as the worker drains.
+    async fn stop_on_drain(&self, action: &Action, handle: &AttemptHandle) -> Infallible {
+        let mut stage = self.stage.subscribe();
+        let drains = |stage: &Stage| *stage == Stage::Draining;
+        if action.on_drain == OnDrain::Stop && stage.wait_for(drains).await.is_ok() {
+            handle.ask_to_stop();
+        }
+        std::future::pending().await
     }
 
     /// Makes the outcome and reads what the job left. Nearly all leave little; what takes a

@@ -58,6 +58,11 @@ impl WorkRoot {
         }
     }
 
+    /// The folder itself.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.clone()
+    }
+
     /// Where built-in packs are written.
     pub(super) fn packs(&self) -> PathBuf {
         self.folder.join("packs")
@@ -95,6 +100,16 @@ fn remove(folder: &Path, lock_path: &Path) {
     if let Err(error) = removed.and_then(|()| fs::remove_file(lock_path)) {
         tracing::warn!(%error, folder = %folder.display(), "cannot remove a work folder");
     }
+}
+
+/// The roots below `parent`, of all users, and of dead engines as well.
+pub(super) fn folders(parent: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    let is_root = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.starts_with(PREFIX) && path.extension().is_none()
+    };
+    entries.flatten().map(|entry| entry.path()).filter(is_root).collect()
 }
 
 /// Removes the roots below `parent` whose engine is dead. That may take as long as they are

@@ -171,3 +171,45 @@ async fn signal_from_a_stranger_is_the_jobs_own_end() {
     let ending = Attempt::spawn(shell("kill -SEGV $$")).finished().await;
     assert!(matches!(ending.kind, EndKind::Signalled { signal: 11, .. }), "{:?}", ending.kind);
 }
+
+/// What the end of a job is that was asked to stop, by its reaction to SIGTERM.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_asked_to_stop_says_by_its_exit_code_how_it_ended() {
+    for (reaction, expected) in [
+        ("exit 75", EndKind::Interrupted),
+        ("exit 143", EndKind::Interrupted),
+        ("trap - TERM; kill -TERM $$", EndKind::Interrupted),
+        ("exit 0", EndKind::Exited { code: 0 }),
+        ("exit 4", EndKind::Exited { code: 4 }),
+    ] {
+        let ready = tempfile::tempdir().unwrap();
+        let file = ready.path().join("ready");
+        let script =
+            format!("trap '{reaction}' TERM; : > {}; while :; do sleep 0.05; done", file.display());
+        // It has more time than the pause between SIGTERM and SIGKILL.
+        let spec = AttemptSpec { kill_after: Duration::ZERO, ..shell(&script) };
+        let attempt = Attempt::spawn(spec);
+        eventually("it is ready", || file.exists());
+        attempt.handle().ask_to_stop();
+        let ending = attempt.finished().await;
+        assert_eq!(ending.kind, expected, "{reaction}");
+        assert!(ending.tree_empty);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_code_75_without_a_request_is_a_failure() {
+    let ending = Attempt::spawn(shell("exit 75")).finished().await;
+    assert_eq!(ending.kind, EndKind::Exited { code: 75 });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_goes_on_although_it_was_asked_to_stop_is_ended_later() {
+    let marker = marker();
+    let attempt = Attempt::spawn(shell_marked(STUBBORN, &marker));
+    eventually("the job runs", || !survivors(&marker).is_empty());
+    attempt.handle().ask_to_stop();
+    attempt.handle().interrupt();
+    let ending = attempt.finished().await;
+    assert_eq!((ending.kind, ending.signal), (EndKind::Interrupted, Some(9)));
+}

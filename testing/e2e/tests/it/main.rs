@@ -25,6 +25,7 @@ mod deployment;
 mod dispatch_across_servers;
 mod doctor;
 mod documentation;
+mod drains;
 mod durability;
 mod evidence;
 mod exclusivity;

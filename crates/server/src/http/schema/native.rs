@@ -152,6 +152,7 @@ pub(super) fn action() -> Value {
         ("priority", int()),
         ("retry", retry_policy()),
         ("interruptible", flag()),
+        ("on_drain", one_of(&["finish", "stop"])),
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("required_labels", texts()),
         ("requires", text()),

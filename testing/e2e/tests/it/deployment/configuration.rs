@@ -103,13 +103,19 @@ fn a_server_and_a_worker_start_with_each_and_are_probed_by_exit_codes() {
         let mut worker = start("worker", &["--server", url]);
         let _line = worker.await_line("registered", START);
         assert_eq!(probe("worker").code, Some(0), "{file}");
+        let is_ready = || run_to_end(&["health", "worker", "--ready"], START).code == Some(0);
+        eventually("it is ready", within(HEARTBEAT), || is_ready().then_some(()));
 
         worker.signal(Signal::TSTP);
-        eventually("a quiet worker is not ready", within(HEARTBEAT), || {
-            (probe("worker").code == Some(1)).then_some(())
+        eventually("a quiet worker says so, and is well", within(HEARTBEAT), || {
+            let said = run_to_end(&["health", "worker", "-o", "json"], START);
+            let status: Value = serde_json::from_str(&said.stdout).ok()?;
+            (said.code == Some(0) && status["stage"] == "quiet").then_some(())
         });
+        assert!(!is_ready(), "{file}: it takes no jobs");
         worker.signal(Signal::TERM);
         assert_eq!(worker.await_end(START), Some(0), "{file}");
+        assert_eq!(probe("worker").code, Some(1), "{file}: it has ended");
         server.signal(Signal::TERM);
         assert_eq!(server.await_end(START), Some(0), "{file}");
     }

@@ -184,21 +184,8 @@ impl Engine {
     /// # Errors
     /// Returns [`Unavailable`] when the store is unreachable or the server is stopping.
     pub async fn submit<R: Request>(&self, request: R) -> Result<R::Reply, Unavailable> {
-        reply_of::<R>(self.submit_any(request.into()).await?)
-    }
-
-    async fn submit_any(&self, command: Command) -> Result<Reply, Unavailable> {
-        let begun = self.admit(&command)?;
-        if command.takes_keys() {
-            let (reply, _) = self.submit_unique(command).await?;
-            self.observe(begun, &reply);
-            return Ok(reply);
-        }
-        let (reply, answer) = oneshot::channel();
-        self.send(Input::Submit { command, reply }).await?;
-        let reply = answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?;
-        self.observe(begun, &reply);
-        Ok(reply)
+        let (reply, _) = self.submit_command(request.into()).await?;
+        reply_of::<R>(reply)
     }
 
     /// As [`Engine::submit`]; the request comes back with its reply.
@@ -206,7 +193,7 @@ impl Engine {
         &self,
         request: R,
     ) -> Result<(R::Reply, R), Unavailable> {
-        let (reply, command) = self.submit_keeping_any(request.into()).await?;
+        let (reply, command) = self.submit_command(request.into()).await?;
         let reply = reply_of::<R>(reply)?;
         match R::from_command(command) {
             Some(request) => Ok((reply, request)),
@@ -214,13 +201,13 @@ impl Engine {
         }
     }
 
-    async fn submit_keeping_any(&self, command: Command) -> Result<(Reply, Command), Unavailable> {
+    async fn submit_command(&self, command: Command) -> Result<(Reply, Command), Unavailable> {
         let begun = self.admit(&command)?;
         let (reply, command) = if command.takes_keys() {
             self.submit_unique(command).await?
         } else {
             let (reply, answer) = oneshot::channel();
-            self.send(Input::SubmitKeeping { command, reply }).await?;
+            self.send(Input::Submit { command, reply }).await?;
             answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?
         };
         self.observe(begun, &reply);
@@ -268,7 +255,8 @@ impl Engine {
     ) -> Result<<Lapse as Request>::Reply, Unavailable> {
         let (reply, answer) = oneshot::channel();
         self.send(Input::Lapse { lapse, judged, reply }).await?;
-        reply_of::<Lapse>(answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?)
+        let (reply, _) = answer.await.unwrap_or_else(|_closed| Err(Unavailable::stopping()))?;
+        reply_of::<Lapse>(reply)
     }
 
     /// Reads what the server itself must know: while that fails, it is not ready.

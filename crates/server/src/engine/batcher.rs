@@ -16,7 +16,7 @@ use crate::engine::command_facts::{
     BYTES_OF_ONE, is_goodbye, is_long, job_of, printed_by, weight_of, weight_of_claim,
 };
 use crate::engine::dispatch::Planned;
-use crate::engine::input::{KeepingSender, ReplySender};
+use crate::engine::input::ReplySender;
 
 /// Most weight in one batch; an enqueued job weighs 1, and more if it is longer than 4 KiB. Keeps a
 /// batch to a few milliseconds, and to 8 MiB.
@@ -34,8 +34,6 @@ pub(crate) struct Op {
 pub(crate) enum ReplyTo {
     /// To the caller that submitted the command.
     Caller(ReplySender),
-    /// To the caller that submitted the command and gets it back.
-    CallerKeeping(KeepingSender),
     /// To the session that sent the report.
     Report(Reported),
     /// To the session that the jobs are claimed for.
@@ -67,9 +65,7 @@ impl ReplyTo {
     /// Whether a caller waits that may be told to try again.
     pub(crate) const fn is_caller(&self) -> bool {
         match self {
-            Self::Caller(_) | Self::CallerKeeping(_) | Self::Lapse { .. } | Self::Queue { .. } => {
-                true
-            }
+            Self::Caller(_) | Self::Lapse { .. } | Self::Queue { .. } => true,
             Self::Report(_)
             | Self::Session(_)
             | Self::Isolation(_)

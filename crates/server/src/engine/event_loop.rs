@@ -204,9 +204,6 @@ impl EventLoop {
     fn handle(&mut self, input: Input) {
         match input {
             Input::Submit { command, reply } => self.submit(command, reply),
-            Input::SubmitKeeping { command, reply } => {
-                self.batcher.push(Op { command, reply_to: ReplyTo::CallerKeeping(reply) });
-            }
             Input::Lapse { lapse, judged, reply } => self.lapse(lapse, judged, reply),
             Input::Attached(session) => self.attach(*session),
             Input::Detached { worker, session } => {

@@ -11,14 +11,13 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_store::{Command, Reply, StoreError};
 use rand::seq::SliceRandom as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::clock::{boot_time, millis};
 use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_command_fault};
 use crate::engine::error::Unavailable;
-use crate::engine::input::ReplySender;
 use crate::engine::shared_state::SharedState;
 use crate::engine::store_health::Lane;
 use crate::engine::trouble_log::log_trouble;
@@ -38,6 +37,9 @@ const APART_OF_ATTACHES: Span = Span(100);
 const HELD_UP_MAX: usize = 8;
 /// How many commands may wait before senders wait for room.
 pub(super) const WAITING_MAX: usize = 16 * 1024;
+
+/// Answers a part of a heartbeat.
+type ReplySender = oneshot::Sender<Result<Reply, Unavailable>>;
 
 /// A part of a heartbeat, and where its reply goes.
 pub(super) type Beat = (Command, ReplySender);

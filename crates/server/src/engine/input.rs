@@ -12,19 +12,14 @@ use crate::engine::error::Unavailable;
 use crate::engine::sessions::Session;
 use crate::engine::worker_order::WorkerOrder;
 
-/// Answers one submitted command.
-pub(crate) type ReplySender = oneshot::Sender<Result<Reply, Unavailable>>;
-
 /// Answers one submitted command, and hands it back.
-pub(crate) type KeepingSender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;
+pub(crate) type ReplySender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;
 
 /// One input.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A command for the next batch.
     Submit { command: Command, reply: ReplySender },
-    /// The same, from a caller that needs the command again.
-    SubmitKeeping { command: Command, reply: KeepingSender },
     /// A worker is to be declared dead, by what was seen until `judged`.
     Lapse { lapse: Lapse, judged: BootTime, reply: ReplySender },
     /// A session is attached.

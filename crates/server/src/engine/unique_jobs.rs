@@ -24,7 +24,7 @@ use crate::engine::batch_writer::{BatchWriter, Committed, Failed, Storage, is_co
 use crate::engine::command_facts::{due_of, weight_of};
 use crate::engine::error::Unavailable;
 use crate::engine::event_loop::SLOW_MAX;
-use crate::engine::input::{Input, KeepingSender, SideBatch};
+use crate::engine::input::{Input, ReplySender, SideBatch};
 use crate::engine::shared_state::SharedState;
 use crate::engine::slow_kinds::{SlowKinds, Submitted, TRIES_MAX};
 use crate::engine::trouble_log::log_trouble;
@@ -44,7 +44,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(10);
 const LOCKED: &str = "another transaction has locked the unique key of the job";
 
 /// A request, and where its reply goes.
-pub(super) type Request = (Command, KeepingSender);
+pub(super) type Request = (Command, ReplySender);
 
 /// Runs until every handle is gone.
 pub(super) async fn run(
@@ -190,7 +190,7 @@ impl UniqueJobs {
     /// Applies a part and answers it, or hands it back.
     async fn try_commit(&mut self, part: Vec<Request>) -> Result<(), (StoreError, Vec<Request>)> {
         let due = part.iter().filter_map(|(command, _)| due_of(command)).min();
-        let (commands, callers): (Vec<Command>, Vec<KeepingSender>) = part.into_iter().unzip();
+        let (commands, callers): (Vec<Command>, Vec<ReplySender>) = part.into_iter().unzip();
         let Committed { replies, commands, freed, .. } = match self.writer.apply(commands).await {
             Ok(committed) => committed,
             Err(Failed { error, commands }) => {

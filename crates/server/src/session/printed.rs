@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use outlast_store::Reply;
+use outlast_store::{Command, Reply};
 use tokio::sync::oneshot;
 
 use crate::engine::Unavailable;
@@ -10,7 +10,7 @@ use crate::engine::Unavailable;
 /// Most chunks of output of one session that wait for a batch.
 const UNSTORED_MAX: usize = 64;
 
-type Stored = oneshot::Receiver<Result<Reply, Unavailable>>;
+type Stored = oneshot::Receiver<Result<(Reply, Command), Unavailable>>;
 
 /// Output that was handed to the engine and is not known to be stored.
 #[derive(Debug, Default)]
@@ -22,7 +22,8 @@ pub(super) struct Printed {
 
 #[derive(Debug)]
 struct Chunk {
-    stored: Stored,
+    /// Not set for a message in which nothing could be read: there is nothing to wait for.
+    stored: Option<Stored>,
     /// The last one of its message.
     is_last: bool,
 }
@@ -31,13 +32,11 @@ impl Printed {
     /// Takes in the chunks of one message.
     pub(super) fn push(&mut self, chunks: Vec<Stored>) {
         let Some(last) = chunks.len().checked_sub(1) else {
-            // Nothing in it could be read, so there is nothing to wait for; the count goes on.
-            let (stored, waits) = oneshot::channel();
-            drop(stored.send(Ok(Reply::Done)));
-            self.chunks.push_back(Chunk { stored: waits, is_last: true });
+            // The count goes on.
+            self.chunks.push_back(Chunk { stored: None, is_last: true });
             return;
         };
-        let chunk = |(n, stored)| Chunk { stored, is_last: n == last };
+        let chunk = |(n, stored)| Chunk { stored: Some(stored), is_last: n == last };
         self.chunks.extend(chunks.into_iter().enumerate().map(chunk));
     }
 
@@ -51,15 +50,17 @@ impl Printed {
     /// none to wait for. Safe to drop while waiting.
     pub(super) async fn stored(&mut self) -> Result<u64, Unavailable> {
         while let Some(chunk) = self.chunks.front_mut() {
-            let outcome = (&mut chunk.stored).await;
+            let outcome = match &mut chunk.stored {
+                Some(stored) => {
+                    stored.await.unwrap_or_else(|_gone| Err(Unavailable::stopping())).map(drop)
+                }
+                None => Ok(()),
+            };
             let is_last = chunk.is_last;
             self.chunks.pop_front();
-            match outcome {
-                Ok(Ok(_)) => self.messages += u64::from(is_last),
-                Ok(Err(error)) => return Err(error),
-                Err(_gone) => return Err(Unavailable::stopping()),
-            }
+            outcome?;
             if is_last {
+                self.messages += 1;
                 return Ok(self.messages);
             }
         }

@@ -234,7 +234,6 @@ impl EventLoop {
                 ReplyTo::Caller(caller)
                 | ReplyTo::Queue { caller, .. }
                 | ReplyTo::Lapse { caller, .. } => drop(caller.send(Err(unavailable.clone()))),
-                ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(unavailable.clone()))),
                 // A claim may have taken effect: attaching again finds out.
                 ReplyTo::Report(_) | ReplyTo::Session(_) => sessions_unconfirmed = true,
                 ReplyTo::Isolation(class) => self.not_led(class),
@@ -257,9 +256,6 @@ impl EventLoop {
             ReplyTo::Caller(caller)
             | ReplyTo::Queue { caller, .. }
             | ReplyTo::Lapse { caller, .. } => {
-                drop(caller.send(Err(Unavailable::new(error.to_string()))));
-            }
-            ReplyTo::CallerKeeping(caller) => {
                 drop(caller.send(Err(Unavailable::new(error.to_string()))));
             }
             ReplyTo::Session(planned) => {

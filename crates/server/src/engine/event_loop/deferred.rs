@@ -238,7 +238,6 @@ pub(super) fn refuse(reply_to: ReplyTo, why: &str) {
         ReplyTo::Caller(caller) | ReplyTo::Queue { caller, .. } | ReplyTo::Lapse { caller, .. } => {
             drop(caller.send(Err(error)))
         }
-        ReplyTo::CallerKeeping(caller) => drop(caller.send(Err(error))),
         ReplyTo::Report(_)
         | ReplyTo::Session(_)
         | ReplyTo::Isolation(_)

@@ -150,16 +150,16 @@ impl EventLoop {
         match reply_to {
             // A caller that has gone needs no answer, but its claim must not be lost.
             ReplyTo::Caller(caller) => {
-                if let Err(Ok(Reply::Claimed(Ok(claims)))) = caller.send(Ok(reply)) {
+                if let Err(Ok((Reply::Claimed(Ok(claims)), _))) = caller.send(Ok((reply, command)))
+                {
                     self.release(claims.jobs);
                 }
             }
-            ReplyTo::CallerKeeping(caller) => drop(caller.send(Ok((reply, command)))),
             ReplyTo::Lapse { mass, caller } => {
                 if let (true, Reply::WorkerMoved(Ok(moved))) = (mass, &reply) {
                     self.lost_with_many(moved);
                 }
-                drop(caller.send(Ok(reply)));
+                drop(caller.send(Ok((reply, command))));
             }
             ReplyTo::Report(report) => self.answer_report(&reply, &report),
             ReplyTo::Session(planned) => {
@@ -177,7 +177,7 @@ impl EventLoop {
             ReplyTo::Queue { queue, paused, caller } => {
                 self.set_paused(&queue, paused);
                 self.peers.queue(queue, paused);
-                drop(caller.send(Ok(reply)));
+                drop(caller.send(Ok((reply, command))));
             }
             ReplyTo::None => {}
         }

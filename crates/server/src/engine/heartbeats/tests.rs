@@ -159,10 +159,7 @@ async fn heartbeats_of_many_plain_workers_share_two_commits_a_second() {
 #[test]
 fn heartbeats_wait_for_others_for_a_small_part_of_the_shortest_lease() {
     let beat = |lease| {
-        (
-            Command::Renew(Renew { worker: worker(1), lease, in_flight: 0 }),
-            tokio::sync::oneshot::channel().0,
-        )
+        (Command::Renew(Renew { worker: worker(1), lease, in_flight: 0 }), oneshot::channel().0)
     };
     let of = |leases: &[u64]| apart(&leases.iter().map(|ms| beat(Span(*ms))).collect::<Vec<_>>());
     assert_eq!(of(&[30_000, 60_000]), APART);

@@ -7,16 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId};
-use outlast_core::job::Rules;
-use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_packs::PackSet;
 use outlast_store::command::{
     AskedByQueues, Attach, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
-    JobAction, JobOrder, NewJob, Origin, Payload, QueueOrder, Registration, ReportedOutcome, Route,
-    SetLimit, Start, Sweep, WorkerMove, WorkerRole,
+    JobAction, JobOrder, NewJob, QueueOrder, Registration, ReportedOutcome, SetLimit, Start, Sweep,
+    WorkerMove, WorkerRole,
 };
 use outlast_store::event::EventQuery;
 use outlast_store::idempotency::EnqueueOnce;
@@ -24,6 +22,7 @@ use outlast_store::record::JobRecord;
 use outlast_store::signal::Heard;
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId};
+use outlast_store_testkit::job::plain_job;
 use outlast_store_testkit::model::ModelStore;
 
 use tokio_util::sync::CancellationToken;
@@ -524,27 +523,7 @@ pub(crate) async fn register_sdk_worker(
 }
 
 pub(crate) fn noop_job(n: u128) -> NewJob {
-    NewJob {
-        id: JobId(Uuid::from_u128(n)),
-        class: ClassKey {
-            queue: "default".into(),
-            job_type: "noop".into(),
-            route: Route::Plain,
-            tenant: None,
-            isolated: false,
-            keyed: false,
-            placement: Default::default(),
-        },
-        keys: Keys::default(),
-        priority: 0,
-        payload: Payload { args: "[]".into(), ..Payload::default() },
-        rules: Rules::standard(),
-        first: First::Now,
-        timeout: None,
-        visibility: None,
-        scheduled_timeout: ScheduledTimeout::Never,
-        origin: Origin::Ojs,
-        by: String::new(),
-        unique: None,
-    }
+    let mut job = plain_job(JobId(Uuid::from_u128(n)));
+    job.class.job_type = "noop".into();
+    job
 }

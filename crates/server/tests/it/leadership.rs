@@ -10,9 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt as _;
-use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
-use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{Limit, LimitName, Scope};
@@ -21,11 +19,11 @@ use outlast_packs::PackSet;
 use outlast_server::http::router;
 use outlast_server::{Reserved, Server, Settings};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobAction, JobOrder, NewJob,
-    Origin, Payload, RETENTION, Route, SetLimit,
+    AskedByQueues, Claim, ClaimFrom, Claimant, JobAction, JobOrder, NewJob, RETENTION, SetLimit,
 };
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _, StoreError};
+use outlast_store_testkit::job::plain_job;
 use outlast_store_testkit::model::ModelStore;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -150,29 +148,7 @@ impl Scene {
 
     fn new_job(&mut self) -> NewJob {
         self.batches += 1;
-        NewJob {
-            id: JobId(Uuid::from_u128(u128::from(self.batches))),
-            class: ClassKey {
-                queue: "default".into(),
-                job_type: "work".into(),
-                route: Route::Plain,
-                tenant: None,
-                isolated: false,
-                keyed: false,
-                placement: Default::default(),
-            },
-            keys: Keys::default(),
-            priority: 0,
-            payload: Payload { args: "[]".into(), ..Payload::default() },
-            rules: Rules::standard(),
-            first: First::Now,
-            timeout: None,
-            visibility: None,
-            scheduled_timeout: ScheduledTimeout::Never,
-            origin: Origin::Ojs,
-            by: String::new(),
-            unique: None,
-        }
+        plain_job(JobId(Uuid::from_u128(u128::from(self.batches))))
     }
 }
 

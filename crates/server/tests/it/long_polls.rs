@@ -4,18 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
-use outlast_core::job::Rules;
-use outlast_core::keys::Keys;
 use outlast_core::time::{Span, Timestamp};
 use outlast_packs::PackSet;
 use outlast_server::{Engine, Reserved, Server, Settings};
-use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, NewJob, Origin, Payload, Route,
-};
+use outlast_store::command::{AskedByQueues, Claim, ClaimFrom, Claimant};
 use outlast_store::store::ManualClock;
 use outlast_store::{Command, Reply};
+use outlast_store_testkit::job::plain_job;
 use outlast_store_testkit::model::ModelStore;
 use uuid::Uuid;
 
@@ -34,29 +30,7 @@ async fn server(store: &ModelStore) -> Engine {
 }
 
 async fn enqueue(engine: &Engine) -> JobId {
-    let job = NewJob {
-        id: JobId(Uuid::now_v7()),
-        class: ClassKey {
-            queue: "default".into(),
-            job_type: "work".into(),
-            route: Route::Plain,
-            tenant: None,
-            isolated: false,
-            keyed: false,
-            placement: Default::default(),
-        },
-        keys: Keys::default(),
-        priority: 0,
-        payload: Payload::default(),
-        rules: Rules::standard(),
-        first: First::Now,
-        timeout: None,
-        visibility: None,
-        scheduled_timeout: ScheduledTimeout::Never,
-        origin: Origin::Ojs,
-        by: String::new(),
-        unique: None,
-    };
+    let job = plain_job(JobId(Uuid::now_v7()));
     let id = job.id;
     match engine.submit(Command::Enqueue(Box::new(job))).await.expect("an answer") {
         Reply::Enqueued(Ok(_)) => id,

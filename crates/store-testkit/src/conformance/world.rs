@@ -4,19 +4,18 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::budget::Budgets;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
-use outlast_core::keys::Keys;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
-    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, ClassKey, Command,
-    EndDetail, Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LapseScope,
-    LeadershipFence, LeadershipRequest, NewJob, Origin, Payload, Prune, RETENTION, Registration,
-    ReportedOutcome, Reporter, Route, Start, Sweep, WorkerMove, WorkerRole,
+    AskedByQueues, Attach, Batch, BatchId, Claim, ClaimFrom, Claimant, Command, EndDetail, Fence,
+    Finish, ForgetDeadLetter, JobAction, JobOrder, Lapse, LapseScope, LeadershipFence,
+    LeadershipRequest, NewJob, Payload, Prune, RETENTION, Registration, ReportedOutcome, Reporter,
+    Start, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::error::StoreError;
 use outlast_store::partitions::Maintain;
@@ -29,6 +28,7 @@ use outlast_store::store::{Clock, ManualClock, Store};
 use uuid::Uuid;
 
 use crate::conformance::Harness;
+use crate::job::plain_job;
 
 /// When every case begins.
 pub(crate) const START: Timestamp = Timestamp(1_700_000_000_000);
@@ -152,27 +152,10 @@ impl<'h, H: Harness> World<'h, H> {
     /// A job with a new id, three attempts and no jitter.
     pub(crate) fn job(&mut self) -> NewJob {
         NewJob {
-            id: JobId(self.uuid()),
-            class: ClassKey {
-                queue: "default".into(),
-                job_type: "work".into(),
-                route: Route::Plain,
-                tenant: None,
-                isolated: false,
-                keyed: false,
-                placement: Default::default(),
-            },
-            keys: Keys::default(),
-            priority: 0,
             payload: Payload { args: "[1]".into(), ..Payload::default() },
             rules: rules(3),
-            first: First::Now,
-            timeout: None,
-            visibility: None,
-            scheduled_timeout: ScheduledTimeout::Never,
-            origin: Origin::Ojs,
             by: "producer".into(),
-            unique: None,
+            ..plain_job(JobId(self.uuid()))
         }
     }
 

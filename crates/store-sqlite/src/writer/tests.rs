@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::budget::Budgets;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
@@ -12,11 +12,12 @@ use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::Span;
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, First, JobAction, JobOrder, NewJob,
-    Origin, Payload, Route, SetLimit, SetQueue,
+    AskedByQueues, Claim, ClaimFrom, Claimant, JobAction, JobOrder, NewJob, Payload, SetLimit,
+    SetQueue,
 };
 use outlast_store::store::ManualClock;
 use outlast_store::{BatchId, Command, Reply};
+use outlast_store_testkit::job::plain_job;
 use rusqlite::StatementStatus;
 use uuid::Uuid;
 
@@ -40,29 +41,7 @@ fn batch_of(n: u64, commands: Vec<Command>) -> Batch {
 }
 
 fn job(n: u64) -> NewJob {
-    NewJob {
-        id: JobId(Uuid::from_u128(n.into())),
-        class: ClassKey {
-            queue: "default".into(),
-            job_type: "core.noop".into(),
-            route: Route::Plain,
-            tenant: None,
-            isolated: false,
-            keyed: false,
-            placement: Default::default(),
-        },
-        keys: Keys::default(),
-        priority: 0,
-        payload: Payload::default(),
-        rules: Rules::standard(),
-        first: First::Now,
-        timeout: None,
-        visibility: None,
-        scheduled_timeout: ScheduledTimeout::Never,
-        origin: Origin::Ojs,
-        by: String::new(),
-        unique: None,
-    }
+    plain_job(JobId(Uuid::from_u128(n.into())))
 }
 
 #[test]

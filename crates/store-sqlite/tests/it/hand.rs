@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::budget::Budgets;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::Rules;
-use outlast_core::keys::Keys;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, EndDetail, Fence, Finish,
-    First, NewJob, Origin, Payload, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, NewJob,
+    Origin, Registration, ReportedOutcome, Reporter, Route, WorkerRole,
 };
 use outlast_store::{Batch, BatchId, Command};
+use outlast_store_testkit::job::plain_job;
 use uuid::Uuid;
 
 pub(crate) const LEASE: Span = Span::from_secs(15);
@@ -41,29 +40,12 @@ pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
 }
 
 pub(crate) fn enqueue(id: JobId) -> Command {
-    Command::Enqueue(Box::new(NewJob {
-        id,
-        class: ClassKey {
-            queue: "default".into(),
-            job_type: "core.noop".into(),
-            route: Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof: false },
-            tenant: None,
-            isolated: false,
-            keyed: false,
-            placement: Default::default(),
-        },
-        keys: Keys::default(),
-        priority: 0,
-        payload: Payload { args: "[{}]".into(), ..Payload::default() },
-        rules: Rules::standard(),
-        first: First::Now,
-        timeout: None,
-        visibility: None,
-        scheduled_timeout: ScheduledTimeout::Never,
-        origin: Origin::Execution,
-        by: String::new(),
-        unique: None,
-    }))
+    let mut job = NewJob { origin: Origin::Execution, ..plain_job(id) };
+    job.class.job_type = "core.noop".into();
+    job.class.route =
+        Route::Action { runtime: "shell".into(), labels: BTreeMap::new(), proof: false };
+    job.payload.args = "[{}]".into();
+    Command::Enqueue(Box::new(job))
 }
 
 pub(crate) fn claim(worker: WorkerId, max: NonZeroU32) -> Command {

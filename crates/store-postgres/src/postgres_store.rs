@@ -23,7 +23,7 @@ use outlast_store::record::{
 };
 use outlast_store::reply::Resolved;
 use outlast_store::signal::{Heard, Signal};
-use outlast_store::tally::ClassCounts;
+use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
 use outlast_store_rules::migration::SchemaStatus;
@@ -393,8 +393,8 @@ impl Store for PostgresStore {
         read::queue::tally(&self.inner.background.get().await?).await
     }
 
-    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
-        read::queue::tally_of(&self.inner.readers.get().await?, &queue).await
+    async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError> {
+        read::queue::counts(&self.inner.readers.get().await?, &queue, tenant.as_deref()).await
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {

@@ -20,7 +20,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
-use outlast_store::tally::ClassCounts;
+use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
 use outlast_store_rules::migration::SchemaStatus;
@@ -240,7 +240,7 @@ impl Store for SqliteStore {
     }
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
-        self.read_in_background(|db| read::queue::tally(db, None)).await
+        self.read_in_background(read::queue::tally).await
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
@@ -283,8 +283,8 @@ impl Store for SqliteStore {
         self.read(move |db| read::queue::ahead(db, &query)).await
     }
 
-    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
-        self.read(move |db| read::queue::tally(db, Some(&queue))).await
+    async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError> {
+        self.read(move |db| read::queue::counts(db, &queue, tenant.as_deref())).await
     }
 
     async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError> {

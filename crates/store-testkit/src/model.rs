@@ -53,7 +53,7 @@ use outlast_store::record::{
 };
 use outlast_store::reply::{Applied, Reply, Resolved};
 use outlast_store::store::{Clock, Store};
-use outlast_store::tally::ClassCounts;
+use outlast_store::tally::{ClassCounts, Counts};
 
 use tables::Tables;
 use tx::Tx;
@@ -365,9 +365,15 @@ impl Store for ModelStore {
         Ok(self.open()?.ahead(&query))
     }
 
-    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError> {
-        let all = self.open()?.tally();
-        Ok(all.into_iter().filter(|class| class.key.queue == queue).collect())
+    async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError> {
+        let mut counts = Counts::default();
+        for class in self.open()?.tally() {
+            let is_theirs = tenant.is_none() || class.key.tenant == tenant;
+            if class.key.queue == queue && is_theirs {
+                counts.add(&class.counts);
+            }
+        }
+        Ok(counts)
     }
 
     async fn queue(&self, name: String) -> Result<Option<QueueStats>, StoreError> {

@@ -13,7 +13,7 @@ use crate::command::{ClassId, ClassKey, Stream};
 use crate::error::StoreError;
 use crate::job::rank;
 use crate::record::{JobRecord, WorkerRecord};
-use crate::tally::ClassCounts;
+use crate::tally::{ClassCounts, Counts};
 
 /// Which page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -318,6 +318,13 @@ impl QueueStats {
         WAITING.iter().map(|state| *all.count_mut(*state)).sum()
     }
 
+    /// Adds jobs.
+    pub fn add(&mut self, counts: &Counts) {
+        for state in State::ALL {
+            *self.count_mut(state) += counts.state(state);
+        }
+    }
+
     /// Returns the count of a state.
     pub const fn count_mut(&mut self, state: State) -> &mut u64 {
         match state {
@@ -380,9 +387,7 @@ fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String,
         let name = &class.key.queue;
         let named = || QueueStats { name: name.clone(), ..QueueStats::default() };
         let stats = queues.entry(name.clone()).or_insert_with(named);
-        for state in State::ALL {
-            *stats.count_mut(state) += class.counts.state(state);
-        }
+        stats.add(&class.counts);
     }
     queues
 }
@@ -391,15 +396,15 @@ fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String,
 /// so many classes, are looked at for the oldest.
 #[must_use]
 pub fn looked_at(classes: usize) -> i64 {
-    let each = OLDEST_LOOKED_MAX / classes.max(1);
-    i64::try_from(each.max(OLDEST_LOOKED_MIN)).unwrap_or(i64::MAX)
+    let classes = i64::try_from(classes).unwrap_or(i64::MAX);
+    (OLDEST_LOOKED_MAX / classes.max(1)).max(OLDEST_LOOKED_MIN)
 }
 
 /// Claimable jobs that are looked at for the oldest, in all; more take longer than an answer
 /// should.
-const OLDEST_LOOKED_MAX: usize = 20_000;
+pub const OLDEST_LOOKED_MAX: i64 = 20_000;
 /// How many of each class are looked at even so.
-const OLDEST_LOOKED_MIN: usize = 5;
+pub const OLDEST_LOOKED_MIN: i64 = 5;
 
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq)]

@@ -26,7 +26,7 @@ use crate::record::{
 };
 use crate::reply::{Applied, Resolved};
 use crate::signal::{Heard, Signal};
-use crate::tally::ClassCounts;
+use crate::tally::{ClassCounts, Counts};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
 ///
@@ -105,8 +105,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns every class with its live counts, by number. Nothing is counted for it.
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
 
-    /// Returns the live counts of the classes of a queue.
-    async fn tally_of(&self, queue: String) -> Result<Vec<ClassCounts>, StoreError>;
+    /// Returns the live counts of a queue; of one tenant's jobs in it if a tenant is named.
+    async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError>;
 
     /// Returns the limits, by name.
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError>;

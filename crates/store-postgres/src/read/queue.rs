@@ -8,8 +8,8 @@ use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
-    AheadQuery, Claimable, ClassBacklog, JobQuery, OldestClaimable, QueuePause, QueueStats,
-    claimable_classes, looked_at, queue_stats,
+    AheadQuery, Claimable, ClassBacklog, JobQuery, OLDEST_LOOKED_MAX, OLDEST_LOOKED_MIN,
+    OldestClaimable, QueuePause, QueueStats, claimable_classes, looked_at, queue_stats,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
@@ -138,13 +138,27 @@ pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreErro
     classes_of(&reader.all(tally!(""), &[]).await?)
 }
 
-/// The counts of a queue's classes.
-pub(crate) async fn tally_of(reader: &Reader, queue: &str) -> Result<Vec<ClassCounts>, StoreError> {
+/// The counts of a queue, or of a tenant's jobs in it: one row, whatever classes there are.
+const COUNTS: &str = "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
+         sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
+         sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
+         sum(exhausted)::bigint, sum(abandoned)::bigint
+     from live_tally
+     where class = any(array(
+         select id from class
+         where queue = $1 and ($2::text is null or tenant = $2 and tenant <> '')))";
+
+pub(crate) async fn counts(
+    reader: &Reader,
+    queue: &str,
+    tenant: Option<&str>,
+) -> Result<Counts, StoreError> {
     // PostgreSQL takes no such text, and no class has one.
-    if queue.contains('\0') {
-        return Ok(Vec::new());
+    if queue.contains('\0') || tenant.is_some_and(|tenant| tenant.contains('\0')) {
+        return Ok(Counts::default());
     }
-    classes_of(&reader.all(tally_of!("c.queue = $1"), &[&queue]).await?)
+    let row = reader.one(COUNTS, &[&queue, &tenant]).await?;
+    row.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
 }
 
 fn classes_of(rows: &[Row]) -> Result<Vec<ClassCounts>, StoreError> {
@@ -208,18 +222,9 @@ pub(crate) async fn tally_for(
     }
 }
 
-macro_rules! pauses {
-    () => {
-        "select name, paused from queue"
-    };
-}
-
 pub(crate) async fn pauses(reader: &Reader) -> Result<Vec<QueuePause>, StoreError> {
-    let sql = concat!(pauses!(), " order by name collate \"C\"");
-    pauses_of(&reader.all(sql, &[]).await?)
-}
-
-fn pauses_of(rows: &[Row]) -> Result<Vec<QueuePause>, StoreError> {
+    let sql = "select name, paused from queue order by name collate \"C\"";
+    let rows = reader.all(sql, &[]).await?;
     rows.iter().map(|row| Ok(QueuePause { name: get(row, 0)?, paused: get(row, 1)? })).collect()
 }
 
@@ -277,22 +282,52 @@ pub(crate) async fn settings(reader: &Reader) -> Result<Vec<QueueRecord>, StoreE
     reader.all(SETTINGS, &[]).await?.iter().map(settings_of).collect()
 }
 
-/// Those that are next in line at each priority of these classes.
-const OLDEST: &str = "
-    select distinct on (c.class) c.class, h.since, h.seq
-    from unnest($1::bigint[]) c(class)
-    cross join lateral (
-        with recursive ranks(rank) as (
-            (select r.rank from ready r where r.class = c.class order by r.class, r.rank limit 1)
-            union all
-            select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
-                    order by r.class, r.rank limit 1)
-            from ranks k where k.rank is not null)
-        select k.rank from ranks k where k.rank is not null) k
-    cross join lateral (
-        select r.since, r.seq from ready r where r.class = c.class and r.rank = k.rank
-        order by r.class, r.rank, r.seq limit $2) h
-    order by c.class, h.since, h.seq";
+/// Those that are next in line at each priority of classes `c`.
+macro_rules! next_in_line {
+    ($looked:literal) => {
+        concat!(
+            " cross join lateral (
+                 with recursive ranks(rank) as (
+                     (select r.rank from ready r where r.class = c.class
+                      order by r.class, r.rank limit 1)
+                     union all
+                     select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
+                             order by r.class, r.rank limit 1)
+                     from ranks k where k.rank is not null)
+                 select k.rank from ranks k where k.rank is not null) k
+             cross join lateral (
+                 select r.since, r.seq from ready r where r.class = c.class and r.rank = k.rank
+                 order by r.class, r.rank, r.seq limit ",
+            $looked,
+            ") h "
+        )
+    };
+}
+
+const OLDEST: &str = concat!(
+    "select distinct on (c.class) c.class, h.since, h.seq
+     from unnest($1::bigint[]) c(class)",
+    next_in_line!("$2"),
+    "order by c.class, h.since, h.seq"
+);
+
+/// The oldest of a queue. A class of few claimable jobs is read as a whole, all such classes in one
+/// walk of the index.
+const OLDEST_OF: &str = concat!(
+    "with counted as materialized (
+         select t.class, sum(t.available) as n from live_tally t
+         where t.class = any(array(select id from class where queue = $1)) and t.available <> 0
+         group by t.class having sum(t.available) > 0),
+     looked as materialized (
+         select greatest($2::bigint / greatest(count(*), 1), $3::bigint) as n from counted)
+     select least(
+         (select min(r.since) from ready r where r.class = any(array(
+             select c.class from counted c where c.n <= (select l.n from looked l)))),
+         (select min(h.since) from (
+             select c.class from counted c where c.n > (select l.n from looked l)) c",
+    next_in_line!("(select l.n from looked l)"),
+    "))"
+);
 
 /// The number of the job of each class that has been claimable for longest, and since when.
 async fn oldest(
@@ -328,26 +363,31 @@ pub(crate) async fn oldest_claimable(
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
     let tally = tally(reader).await?;
     let pauses = pauses(reader).await?;
-    stats(reader, pauses, &tally).await
+    let oldest = oldest(reader, &claimable_classes(&tally)).await?;
+    let since = oldest.into_iter().map(|(class, (_, since))| (class, since)).collect();
+    Ok(queue_stats(pauses, &tally, &since))
 }
 
 pub(crate) async fn one(reader: &Reader, name: &str) -> Result<Option<QueueStats>, StoreError> {
-    let tally = tally_of(reader, name).await?;
-    let pauses = match name.contains('\0') {
-        true => Vec::new(),
-        false => pauses_of(&reader.all(concat!(pauses!(), " where name = $1"), &[&name]).await?)?,
-    };
-    Ok(stats(reader, pauses, &tally).await?.pop())
-}
-
-async fn stats(
-    reader: &Reader,
-    pauses: Vec<QueuePause>,
-    tally: &[ClassCounts],
-) -> Result<Vec<QueueStats>, StoreError> {
-    let oldest = oldest(reader, &claimable_classes(tally)).await?;
-    let since = oldest.into_iter().map(|(class, (_, since))| (class, since)).collect();
-    Ok(queue_stats(pauses, tally, &since))
+    // PostgreSQL takes no such text, and no queue has one.
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    let sql = "select (select q.paused from queue q where q.name = $1),
+             exists (select 1 from queue q where q.name = $1)
+                 or exists (select 1 from class c where c.queue = $1)";
+    let Some(row) = reader.one(sql, &[&name]).await? else { return Ok(None) };
+    if !get::<bool>(&row, 1)? {
+        return Ok(None);
+    }
+    let paused = get::<Option<bool>>(&row, 0)?.unwrap_or(false);
+    let mut stats = QueueStats { name: name.to_owned(), paused, ..QueueStats::default() };
+    stats.add(&counts(reader, name, None).await?);
+    if stats.available > 0 {
+        let row = reader.one(OLDEST_OF, &[&name, &OLDEST_LOOKED_MAX, &OLDEST_LOOKED_MIN]).await?;
+        stats.oldest_available = row.map_or(Ok(None), |row| row::time_opt(&row, 0))?;
+    }
+    Ok(Some(stats))
 }
 
 pub(crate) async fn next_due(

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use outlast_cluster::Database;
+use outlast_core::job::State;
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
@@ -335,6 +336,9 @@ fn locked_queue_delays_no_other_for_long() {
 /// Tables that say how many jobs there are.
 const COUNTS: [&str; 6] = ["class", "tally", "tally_slot", "depth", "depth_slot", "server_batch"];
 
+/// And the table of claimable jobs, of which the oldest is looked for.
+const READ_FOR_NUMBERS: [&str; 4] = ["class", "tally", "tally_slot", "ready"];
+
 fn of_type(queue: &str, n: usize) -> NewJob {
     let mut job = job();
     job.class.queue = queue.into();
@@ -377,12 +381,21 @@ fn bounded_queue_of_many_classes_costs_what_one_of_a_single_class_does() {
         let before = pages_read(&client, &COUNTS).await;
         let one = server.store.queue("one".into()).await.unwrap().unwrap();
         assert_eq!(one.available, 22);
-        assert_eq!(server.store.tally_of("one".into()).await.unwrap().len(), 1);
+        let counts = server.store.counts_of("one".into(), None).await.unwrap();
+        assert_eq!(counts.state(State::Available), 22);
         end_connections(&client).await;
         let read = pages_read(&client, &COUNTS).await - before;
         assert!(read < 100, "{read} pages for one queue");
+        let before = pages_read(&client, &READ_FOR_NUMBERS).await;
         let many = server.store.queue("many".into()).await.unwrap().unwrap();
         assert_eq!(many.available, TYPES as u64 + 21);
+        assert!(many.oldest_available.is_some());
+        end_connections(&client).await;
+        let read = pages_read(&client, &READ_FOR_NUMBERS).await - before;
+        assert!(
+            read < 7 * i64::try_from(TYPES).unwrap(),
+            "{read} pages for a queue of many classes"
+        );
         assert_eq!(server.store.queue("none".into()).await.unwrap(), None);
         check_places(&client).await;
     });

@@ -42,7 +42,7 @@ impl Look for Lists<'_> {
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
-        Ok(Tallied::of(query, queue::tally(self.0, None)?))
+        Ok(Tallied::of(query, queue::tally(self.0)?))
     }
 
     async fn count_ids(&self, from: JobId, to: JobId, most: u64) -> Result<u64, StoreError> {

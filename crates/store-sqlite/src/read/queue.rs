@@ -16,7 +16,7 @@ use crate::row::{self, failed};
 use crate::writer::class_of;
 
 pub(crate) fn backlog(db: &Connection) -> Result<Vec<ClassBacklog>, StoreError> {
-    Ok(tally(db, None)?.into_iter().map(ClassBacklog::from).collect())
+    Ok(tally(db)?.into_iter().map(ClassBacklog::from).collect())
 }
 
 /// Steps from class to class by the key of `ready`, whatever classes there are.
@@ -42,27 +42,45 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
     Ok(classes)
 }
 
-/// Returns the counts of all classes, or of those of a queue.
-pub(crate) fn tally(db: &Connection, queue: Option<&str>) -> Result<Vec<ClassCounts>, StoreError> {
-    let which = if queue.is_some() { "where c.queue = ?1" } else { "" };
-    let sql = format!(
+/// Returns the counts of all classes.
+pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
+    let sql =
             "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
                     t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
                     t.discarded, t.started, t.exhausted, t.abandoned
-             from class c left join tally t on t.class = c.id {which} order by c.id"
-        );
-    let mut select = db.prepare_cached(&sql).map_err(failed)?;
-    let mut rows = select.query(rusqlite::params_from_iter(queue)).map_err(failed)?;
+             from class c left join tally t on t.class = c.id order by c.id";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut rows = select.query([]).map_err(failed)?;
     let mut classes = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, key) = class_of(row)?;
-        let mut values = [0; COLUMNS.len()];
-        for (at, value) in (7..).zip(&mut values) {
-            *value = row.get::<_, Option<i64>>(at).map_err(failed)?.unwrap_or(0);
-        }
-        classes.push(ClassCounts { id, key, counts: Counts::of(values) });
+        classes.push(ClassCounts { id, key, counts: counts_at(row, 7)? });
     }
     Ok(classes)
+}
+
+fn counts_at(row: &rusqlite::Row<'_>, first: usize) -> Result<Counts, StoreError> {
+    let mut values = [0; COLUMNS.len()];
+    for (at, value) in (first..).zip(&mut values) {
+        *value = row.get::<_, Option<i64>>(at).map_err(failed)?.unwrap_or(0);
+    }
+    Ok(Counts::of(values))
+}
+
+/// The counts of a queue, or of a tenant's jobs in it: one row, whatever classes there are.
+pub(crate) fn counts(
+    db: &Connection,
+    queue: &str,
+    tenant: Option<&str>,
+) -> Result<Counts, StoreError> {
+    let sql = "select sum(t.scheduled), sum(t.available), sum(t.pending), sum(t.active),
+             sum(t.completed), sum(t.retryable), sum(t.cancelled), sum(t.discarded),
+             sum(t.started), sum(t.exhausted), sum(t.abandoned)
+         from class c cross join tally t on t.class = c.id
+         where c.queue = ?1 and (?2 is null or c.tenant = ?2 and c.tenant <> '')";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut rows = select.query((queue, tenant)).map_err(failed)?;
+    rows.next().map_err(failed)?.map_or_else(|| Ok(Counts::default()), |row| counts_at(row, 0))
 }
 
 pub(crate) fn pauses(db: &Connection, queue: Option<&str>) -> Result<Vec<QueuePause>, StoreError> {
@@ -137,18 +155,58 @@ pub(crate) fn settings(
 }
 
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
-    stats(db, None)
+    let tally = tally(db)?;
+    let oldest = oldest(db, &claimable_classes(&tally))?;
+    let since = oldest.into_iter().map(|(class, (since, _))| (class, Timestamp(since))).collect();
+    Ok(queue_stats(pauses(db, None)?, &tally, &since))
 }
 
 pub(crate) fn one(db: &Connection, name: &str) -> Result<Option<QueueStats>, StoreError> {
-    Ok(stats(db, Some(name))?.pop())
+    let pause = pauses(db, Some(name))?.pop();
+    if pause.is_none() && !has_class(db, name)? {
+        return Ok(None);
+    }
+    let paused = pause.is_some_and(|pause| pause.paused);
+    let mut stats = QueueStats { name: name.to_owned(), paused, ..QueueStats::default() };
+    stats.add(&counts(db, name, None)?);
+    stats.oldest_available = oldest_of(db, name)?;
+    Ok(Some(stats))
 }
 
-fn stats(db: &Connection, queue: Option<&str>) -> Result<Vec<QueueStats>, StoreError> {
-    let tally = tally(db, queue)?;
-    let oldest = oldest(db, &claimable_classes(&tally))?;
-    let since = oldest.into_iter().map(|(class, (since, _))| (class, Timestamp(since))).collect();
-    Ok(queue_stats(pauses(db, queue)?, &tally, &since))
+fn has_class(db: &Connection, queue: &str) -> Result<bool, StoreError> {
+    let sql = "select exists (select 1 from class where queue = ?)";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    select.query_row([queue], |row| row.get(0)).map_err(failed)
+}
+
+/// Classes of a queue that have claimable jobs.
+const CLAIMABLE_OF: &str = "select count(*) from class c cross join tally t on t.class = c.id
+     where c.queue = ? and t.available > 0";
+
+/// Those of classes that have so few claimable jobs that all are looked at.
+const OLDEST_OF_FEW: &str = "select min(r.since)
+     from class c cross join tally t on t.class = c.id cross join ready r on r.class = c.id
+     where c.queue = ?1 and t.available between 1 and ?2";
+
+/// Classes that have more.
+const MANY: &str = "select c.id from class c cross join tally t on t.class = c.id
+     where c.queue = ?1 and t.available > ?2";
+
+/// Since when the oldest claimable job of a queue waits.
+fn oldest_of(db: &Connection, queue: &str) -> Result<Option<Timestamp>, StoreError> {
+    let mut claimable = db.prepare_cached(CLAIMABLE_OF).map_err(failed)?;
+    let classes: usize = claimable.query_row([queue], |row| row.get(0)).map_err(failed)?;
+    if classes == 0 {
+        return Ok(None);
+    }
+    let looked = looked_at(classes);
+    let mut few = db.prepare_cached(OLDEST_OF_FEW).map_err(failed)?;
+    let of_few: Option<i64> = few.query_row((queue, looked), |row| row.get(0)).map_err(failed)?;
+    let mut many = db.prepare_cached(MANY).map_err(failed)?;
+    let many = many.query_map((queue, looked), |row| Ok(ClassId(row.get(0)?))).map_err(failed)?;
+    let many = many.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let of_many = oldest_at(db, &many, looked)?.into_iter().map(|(_, (since, _))| since);
+    Ok(of_many.chain(of_few).min().map(Timestamp))
 }
 
 pub(crate) fn oldest_claimable(
@@ -168,6 +226,11 @@ pub(crate) fn oldest_claimable(
 type Oldest = (ClassId, (i64, i64));
 
 fn oldest(db: &Connection, classes: &[ClassId]) -> Result<Vec<Oldest>, StoreError> {
+    oldest_at(db, classes, looked_at(classes.len()))
+}
+
+/// Looks at so many jobs at each priority of each class.
+fn oldest_at(db: &Connection, classes: &[ClassId], looked: i64) -> Result<Vec<Oldest>, StoreError> {
     let mut next = db
         .prepare_cached("select rank from ready where class = ? and rank > ? order by rank limit 1")
         .map_err(failed)?;
@@ -178,7 +241,6 @@ fn oldest(db: &Connection, classes: &[ClassId]) -> Result<Vec<Oldest>, StoreErro
              order by since, seq limit 1",
         )
         .map_err(failed)?;
-    let looked = looked_at(classes.len());
     let mut found = Vec::new();
     for class in classes {
         let mut oldest: Option<(i64, i64)> = None;

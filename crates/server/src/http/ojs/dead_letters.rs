@@ -111,8 +111,7 @@ async fn find(
 
 /// How many dead letters a queue has.
 async fn of_queue(app: &App, queue: &str) -> Result<u64, ApiError> {
-    let classes = app.engine.store().tally_of(queue.to_owned()).await?;
-    Ok(classes.iter().map(|class| class.counts.dead_letters()).sum())
+    Ok(app.engine.store().counts_of(queue.to_owned(), None).await?.dead_letters())
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -1,9 +1,7 @@
 //! Queues: counts, pause and resume.
 
-use outlast_core::job::State;
 use outlast_store::command::QueueOrder;
 use outlast_store::query::QueueStats;
-use outlast_store::tally::Counts;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::quirks;
 
@@ -83,15 +81,10 @@ async fn order(mut req: ApiRequest, paused: bool) -> Result<ApiResponse, ApiErro
 
 /// Counts one tenant's jobs only.
 async fn of_tenant(app: &App, queue: QueueStats, tenant: &str) -> Result<QueueStats, ApiError> {
-    let tally = app.engine.store().tally_of(queue.name.clone()).await?;
-    let mut counts = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
-    let theirs = tally.iter().filter(|class| class.key.tenant.as_deref() == Some(tenant));
-    let mut all = Counts::default();
-    theirs.for_each(|class| all.add(&class.counts));
-    for state in State::ALL {
-        *counts.count_mut(state) = all.state(state);
-    }
-    Ok(counts)
+    let theirs = app.engine.store().counts_of(queue.name.clone(), Some(tenant.to_owned())).await?;
+    let mut stats = QueueStats { name: queue.name, paused: queue.paused, ..QueueStats::default() };
+    stats.add(&theirs);
+    Ok(stats)
 }
 
 const fn status(paused: bool) -> &'static str {

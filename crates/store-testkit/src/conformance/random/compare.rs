@@ -97,7 +97,7 @@ pub(super) fn reads<H: Harness>(
     both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
     for queue in harness.block_on(model.queues()).map_err(|error| error.to_string())? {
         let name = || queue.name.clone();
-        both.same("tally of", |it| it.tally_of(name()), |it| it.tally_of(name()), |all| all)?;
+        both.counts_of(&queue.name)?;
         both.same("queue", |it| it.queue(name()), |it| it.queue(name()), |all| all)?;
     }
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
@@ -163,6 +163,19 @@ impl<'a, H: Harness> Both<'a, H> {
         let model = self.harness.block_on(of_model(self.model)).map_err(failed)?;
         let store = self.harness.block_on(of_store(self.store)).map_err(failed)?;
         same(what, &plain(model), &plain(store))
+    }
+
+    /// The counts of a queue, and of tenants in it.
+    fn counts_of(&self, queue: &str) -> Result<(), String> {
+        for tenant in [None, Some("acme".to_owned()), Some(String::new())] {
+            self.same(
+                "counts of",
+                |it| it.counts_of(queue.to_owned(), tenant.clone()),
+                |it| it.counts_of(queue.to_owned(), tenant.clone()),
+                |counts| counts,
+            )?;
+        }
+        Ok(())
     }
 
     /// A store may wake its server too early, never too late.

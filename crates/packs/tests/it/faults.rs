@@ -38,11 +38,6 @@ fn faulty_actions_are_reported_with_file_line_and_remedy() {
         ("format", "runner_type: shell\nentry_point: it.sh\nparameter_format: xml\n"),
         ("output", "runner_type: shell\nentry_point: it.sh\noutput_format: csv\n"),
         ("overlap", "runner_type: shell\nentry_point: it.sh\noverlap: maybe\n"),
-        ("drain", "runner_type: shell\nentry_point: it.sh\non_drain: maybe\n"),
-        (
-            "drain of what must not stop",
-            "runner_type: shell\nentry_point: it.sh\ninterruptible: false\non_drain: stop\n",
-        ),
         ("timeout", "runner_type: shell\nentry_point: it.sh\ntimeout: soon\n"),
         ("no time", "runner_type: shell\nentry_point: it.sh\ntimeout: 0\n"),
         ("negative time", "runner_type: shell\nentry_point: it.sh\ntimeout_seconds: -1\n"),
@@ -95,6 +90,14 @@ fn faulty_actions_are_reported_with_file_line_and_remedy() {
         ("a type", "runner_type: shell\nentry_point: it.sh\nparameters:\n  a: {type: text}\n"),
     ];
     insta::assert_snapshot!(table(&rows));
+}
+
+#[test]
+fn what_a_drain_does_is_known_and_does_not_contradict_itself() {
+    let action = |more: &str| format!("runner_type: shell\nentry_point: it.sh\n{more}\n");
+    let (unknown, both) =
+        (action("on_drain: maybe"), action("interruptible: false\non_drain: stop"));
+    insta::assert_snapshot!(table(&[("unknown", &unknown), ("both", &both)]));
 }
 
 #[test]

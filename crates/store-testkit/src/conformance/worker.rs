@@ -378,8 +378,14 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
 
 fn held_attempts_are_listed_with_their_epochs<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
+    assert_eq!(world.row(hand.worker).oldest_claim, None);
     let ids = [world.add_plain(), world.add_plain()];
-    let claimed = world.claim(hand, 2);
+    let first = world.now();
+    let mut claimed = world.claim(hand, 1);
+    world.wait(Span::from_secs(5));
+    claimed.extend(world.claim(hand, 1));
+    let row = world.row(hand.worker);
+    assert_eq!((row.in_flight, row.oldest_claim), (2, Some(first)));
     world.start(&claimed[0], hand).unwrap();
     world.cancel(ids[1]).unwrap();
     let in_flight = world.ask(world.store().in_flight_of(hand.worker));

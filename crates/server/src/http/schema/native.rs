@@ -190,6 +190,7 @@ pub(super) fn worker() -> Value {
         ("labels", texts()),
         ("concurrency", int()),
         ("in_flight", int()),
+        ("oldest_claim", or_null(time())),
         ("last_heartbeat", time()),
         ("heartbeat_age_seconds", number()),
         ("started", time()),

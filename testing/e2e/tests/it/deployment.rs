@@ -79,12 +79,18 @@ fn strings(list: &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|item| item.as_str().unwrap().to_owned()).collect()
 }
 
-/// A probe's command exists in the binary: without a server it reports that.
+/// A probe's command exists in the binary: without a server, or a worker on this host, it reports that.
 fn check_probe(command: &[String]) {
     let (program, arguments) = command.split_first().unwrap();
     assert_eq!(program, "/usr/local/bin/outlast");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let said = outlast(&arguments, &[("OUTLAST_SERVER", "http://127.0.0.1:1")]);
+    let environment =
+        [("OUTLAST_SERVER", "http://127.0.0.1:1"), ("OUTLAST_WORKER__NAME", "runs-nowhere")];
+    let said = outlast(&arguments, &environment);
     let error = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(6), "{command:?}: {error}");
+    let (code, says) = match arguments.contains(&"worker") {
+        true => (1, "no worker runs-nowhere runs on this host"),
+        false => (6, "cannot be reached"),
+    };
+    assert!(said.status.code() == Some(code) && error.contains(says), "{command:?}: {error}");
 }

@@ -51,7 +51,7 @@ pub use self::link::{Announcer, GuardianEvent, GuardianLink, StandingOrder};
 use self::death::{Death, Reporter};
 use self::engine::EngineLink;
 use self::orphans::Orphans;
-use self::restarts::{ENDS_MAX, Restarts, WINDOW};
+use self::restarts::{After, Asked, ENDS_MAX, EngineEnd, Restarts, WINDOW};
 
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, descendants, sys};
@@ -86,9 +86,10 @@ pub struct GuardianOptions {
     pub reporter_args: Vec<OsString>,
 }
 
-/// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a
-/// fault or after [`ENDS_MAX`] ends of its engine within a minute, 2 on wrong usage, 5 when the server does not let it in. Must be called by the main
-/// thread, after [`stay_in_front`]; in every other thread all signals must be blocked.
+/// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a fault or
+/// after five ends of its engine within a minute, 2 on wrong usage, 5 when the server does not let it
+/// in. Must be called by the main thread, after [`stay_in_front`]; in every other thread all signals
+/// must be blocked.
 #[must_use]
 pub fn run(options: &GuardianOptions) -> i32 {
     match start(options) {
@@ -117,7 +118,7 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
         options,
         signals,
         engine,
-        reporter: None,
+        reporters: Vec::new(),
         orphans: Orphans::default(),
         restarts: Restarts::default(),
         asked: Asked::default(),
@@ -144,8 +145,8 @@ struct Guardian<'a> {
     options: &'a GuardianOptions,
     signals: sys::SignalFd,
     engine: Engine,
-    /// What reports the death of the engine before.
-    reporter: Option<Reporter>,
+    /// What reports the deaths of the engines before.
+    reporters: Vec<Reporter>,
     orphans: Orphans,
     restarts: Restarts,
     asked: Asked,
@@ -157,49 +158,57 @@ struct Engine {
     pid: Pid,
 }
 
-/// What the worker was asked to do; it holds for every engine.
-#[derive(Default)]
-struct Asked {
-    terminations: u32,
-    /// By SIGTSTP, and not by SIGCONT since.
-    quiet: bool,
-    /// What the server has ordered, as far as engines said.
-    by_server: StandingOrder,
-    /// Whether any engine has had an identity.
-    registered: bool,
-}
-
-/// What follows the end of an engine.
-enum After {
-    Exit(i32),
-    Restart(Duration),
-}
-
 impl Guardian<'_> {
     /// Serves engine after engine; returns the exit code.
     fn watch(&mut self) -> i32 {
         loop {
             let Some(status) = self.await_end() else { return self.abandon() };
-            let pause = match self.engine_ended(status) {
-                After::Exit(code) => return self.leave(code),
-                After::Restart(pause) => pause,
-            };
-            tracing::warn!(?pause, "the worker's engine is started again");
-            if !self.pause(pause) {
-                return self.leave(CLEAN);
-            }
-            match start_engine(self.options) {
-                Ok(engine) => self.engine = engine,
-                Err(error) => {
-                    tracing::error!(%error, "cannot start the worker's engine again");
-                    return self.leave(FAULT);
-                }
+            if let Some(code) = self.replace_engine(status) {
+                return self.leave(code);
             }
             if self.asked.by_server == StandingOrder::Quiet {
                 self.engine.link.send(GuardianEvent::QuietByOrder);
             }
             if self.asked.quiet {
                 self.engine.link.send(GuardianEvent::Quiet);
+            }
+        }
+    }
+
+    /// Starts another engine after the end of one; returns the exit code if none is to follow.
+    fn replace_engine(&mut self, status: Option<WaitStatus>) -> Option<i32> {
+        let mut after = self.engine_ended(status);
+        loop {
+            let pause = match after {
+                After::Exit(code) => return Some(code),
+                After::ExitDrained => {
+                    tracing::warn!("engine ended while it drained by order: the worker ends");
+                    return Some(CLEAN);
+                }
+                After::GiveUp => {
+                    let within = WINDOW.as_secs();
+                    tracing::error!(
+                        "engine ended {ENDS_MAX} times within {within} s: giving up, since a \
+                         restart does not help; the messages above say how each one ended"
+                    );
+                    return Some(FAULT);
+                }
+                After::Restart(pause) => pause,
+            };
+            tracing::warn!(?pause, "the worker's engine is started again");
+            if !self.pause(pause) {
+                return Some(CLEAN);
+            }
+            match start_engine(self.options) {
+                Ok(engine) => {
+                    self.engine = engine;
+                    return None;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot start the worker's engine again");
+                    let end = EngineEnd { code: FAULT, by_itself: false };
+                    after = self.restarts.after(end, self.asked, boot_now(), random_share());
+                }
             }
         }
     }
@@ -221,9 +230,9 @@ impl Guardian<'_> {
             if let Reaped::Engine(status) = self.reap() {
                 return Some(status);
             }
-            self.end_late_reporter();
-            let reporter = self.reporter.as_ref().map(Reporter::pid);
-            self.orphans.kill(self.engine.pid, reporter);
+            self.end_late_reporters();
+            let reporters: Vec<Pid> = self.reporters.iter().map(Reporter::pid).collect();
+            self.orphans.kill(self.engine.pid, &reporters);
         }
     }
 
@@ -269,9 +278,7 @@ impl Guardian<'_> {
                 Ok(Some((pid, status))) if pid == self.engine.pid => {
                     reaped = Reaped::Engine(Some(status));
                 }
-                Ok(Some((pid, _))) => {
-                    self.reporter.take_if(|reporter| reporter.pid() == pid);
-                }
+                Ok(Some((pid, _))) => self.reporters.retain(|reporter| reporter.pid() != pid),
                 Err(Errno::INTR) => {}
                 Ok(None) => return reaped,
                 // There is no child left.
@@ -290,43 +297,26 @@ impl Guardian<'_> {
     fn engine_ended(&mut self, status: Option<WaitStatus>) -> After {
         // What it announced just before its end.
         self.learn();
+        // A termination that comes from now on finds no engine.
+        let asked = self.asked;
         let code = exit_code(status);
-        if let Some(reporter) = self.reporter.take() {
-            reporter.kill();
-        }
+        let (program, args) = (&self.options.program, &self.options.reporter_args);
+        // They would be in the way of the proof, and go on after it.
+        let mut deaths: Vec<Death> = self.reporters.drain(..).map(Reporter::stop).collect();
         if !self.clear_up() {
             return After::Exit(FAULT);
         }
         let worker = self.engine.link.announced().and_then(|announced| announced.worker);
         if let (Some((code, why)), Some(worker)) = (early_end(status), worker) {
-            let (program, args) = (&self.options.program, &self.options.reporter_args);
-            self.reporter = death::report(&Death { worker, code, why }, program, args);
+            deaths.push(Death { worker, code, why });
         }
-        // It says that it failed, and no other one has come further.
-        let cannot_start = has_exited_with(status, FAULT) && !self.asked.registered;
-        if matches!(code, CLEAN | USAGE | NOT_ALLOWED) || cannot_start {
-            return After::Exit(code);
-        }
-        if self.asked.terminations > 0 {
-            return After::Exit(code);
-        }
-        if self.asked.by_server == StandingOrder::Drain {
-            if has_exited_with(status, FAULT) {
-                return After::Exit(code);
-            }
-            tracing::warn!("engine ended while it drained by order: the worker ends");
-            return After::Exit(CLEAN);
-        }
-        match self.restarts.ended(boot_now(), random_share()) {
-            Some(pause) => After::Restart(pause),
-            None => {
-                let within = WINDOW.as_secs();
-                tracing::error!(
-                    "engine ended {ENDS_MAX} times within {within} s: giving up, since a restart \
-                     does not help; the messages above say how each one ended"
-                );
-                After::Exit(FAULT)
-            }
+        let started = deaths.into_iter().filter_map(|death| death::report(death, program, args));
+        self.reporters = started.collect();
+        let by_itself = status.is_some_and(|status| status.exit_status() == Some(code));
+        let end = EngineEnd { code, by_itself };
+        match self.restarts.after(end, asked, boot_now(), random_share()) {
+            After::Restart(_) if self.asked.terminations > 0 => After::Exit(CLEAN),
+            after => after,
         }
     }
 
@@ -341,7 +331,7 @@ impl Guardian<'_> {
                 Ok(None) => {}
             }
             let waited = Duration::from_millis(boot_now().since(began).as_millis());
-            if waited >= GONE_MAX {
+            if waited >= GONE_MAX || self.asked.terminations >= 3 {
                 tracing::error!("processes of the engine are still running");
                 return false;
             }
@@ -372,23 +362,25 @@ impl Guardian<'_> {
             self.take_signals();
             // Only the reporter can be among them.
             while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
-                self.reporter.take_if(|reporter| reporter.pid() == pid);
+                self.reporters.retain(|reporter| reporter.pid() != pid);
             }
         }
     }
 
-    /// Kills a reporter that takes too long: the worker's lease decides.
-    fn end_late_reporter(&mut self) {
-        if let Some(late) = self.reporter.take_if(|reporter| reporter.is_late()) {
-            late.kill();
+    /// Kills reporters that take too long: the worker's lease decides.
+    fn end_late_reporters(&mut self) {
+        for late in self.reporters.extract_if(.., |reporter| reporter.is_late()) {
+            late.stop();
         }
     }
 
-    /// Ends with this code, after the last report has had its time. A termination shortens that.
+    /// Ends with this code, after the last reports have had their time. A termination shortens that.
     fn leave(&mut self, code: i32) -> i32 {
-        if let Some(reporter) = self.reporter.take() {
-            reporter.await_end(&self.signals, self.asked.terminations);
-        }
+        death::await_all(
+            std::mem::take(&mut self.reporters),
+            &self.signals,
+            self.asked.terminations,
+        );
         code
     }
 
@@ -412,10 +404,6 @@ enum Reaped {
     Others,
     /// The engine, with how it ended if that is known.
     Engine(Option<WaitStatus>),
-}
-
-fn has_exited_with(status: Option<WaitStatus>, code: i32) -> bool {
-    status.and_then(WaitStatus::exit_status) == Some(code)
 }
 
 fn exit_code(status: Option<WaitStatus>) -> i32 {

@@ -48,15 +48,16 @@ pub(super) struct Death {
 /// A child process that reports a death.
 #[derive(Debug)]
 pub(super) struct Reporter {
+    death: Death,
     child: Child,
     pid: Pid,
     began: BootTime,
 }
 
 /// Has the death reported by a child process.
-pub(super) fn report(death: &Death, program: &OwnProgram, args: &[OsString]) -> Option<Reporter> {
-    match start(death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {
-        Ok((pid, child)) => Some(Reporter { child, pid, began: boot_now() }),
+pub(super) fn report(death: Death, program: &OwnProgram, args: &[OsString]) -> Option<Reporter> {
+    match start(&death, program, args).and_then(|child| Ok((pid_of(&child)?, child))) {
+        Ok((pid, child)) => Some(Reporter { death, child, pid, began: boot_now() }),
         Err(error) => {
             tracing::warn!(%error, "cannot report the engine's death to the server");
             None
@@ -90,36 +91,41 @@ impl Reporter {
         Duration::from_millis(boot_now().since(self.began).as_millis()) >= limit
     }
 
-    pub(super) fn kill(mut self) {
+    /// Ends it. Returns what it may not have reported.
+    pub(super) fn stop(mut self) -> Death {
         // It may have exited by now.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        self.death
     }
+}
 
-    /// Waits for its end as long as that may help. `terminations` came before this: a further one
-    /// ends the wait, and any one leaves it little time.
-    pub(super) fn await_end(self, signals: &sys::SignalFd, terminations: u32) {
-        let mut limit =
-            if terminations > 0 { REPORT_IN_THE_WAY_MAX } else { REPORT_MAX + EXIT_MAX };
-        let mut asked = 0;
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, _))) if pid == self.pid => return,
-                Ok(Some(_)) | Err(Errno::INTR) => continue,
-                Err(_) => return,
-                Ok(None) => {}
+/// Waits for the end of all as long as that may help. `terminations` came before this: a further one
+/// ends the wait, and any one leaves them little time.
+pub(super) fn await_all(mut reporters: Vec<Reporter>, signals: &sys::SignalFd, terminations: u32) {
+    let mut limit = if terminations > 0 { REPORT_IN_THE_WAY_MAX } else { REPORT_MAX + EXIT_MAX };
+    let mut asked = 0;
+    while !reporters.is_empty() {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, _))) => {
+                reporters.retain(|reporter| reporter.pid != pid);
+                continue;
             }
-            if asked > 1 || self.has_run_for(limit) {
-                return self.kill();
-            }
-            if wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
-                return self.kill();
-            }
-            while let Some(number) = signals.next() {
-                if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
-                    limit = limit.min(REPORT_IN_THE_WAY_MAX);
-                    asked += 1;
-                }
+            Err(Errno::INTR) => continue,
+            Err(_) => return,
+            Ok(None) => {}
+        }
+        for late in reporters.extract_if(.., |reporter| reporter.has_run_for(limit)) {
+            late.stop();
+        }
+        if asked > 1 || wait_for(signals, None, Some(&LOOK_AGAIN)).is_err() {
+            reporters.drain(..).for_each(|reporter| drop(reporter.stop()));
+            return;
+        }
+        while let Some(number) = signals.next() {
+            if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
+                limit = limit.min(REPORT_IN_THE_WAY_MAX);
+                asked += 1;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Orphans that come to the guardian while its engine runs.
 //!
-//! The guardian starts nothing but the engine and the reporter of a death, and begins without a child:
+//! The guardian starts nothing but the engine and reporters of deaths, and begins without a child:
 //! see `front`. So a child that comes to it later has lost the shim that held it, and belongs to an
 //! attempt that has ended.
 
@@ -30,10 +30,10 @@ struct Orphan {
 }
 
 impl Orphans {
-    /// Kills every child but the engine and the reporter of a death, with all below it.
-    pub(super) fn kill(&mut self, engine: Pid, reporter: Option<Pid>) {
+    /// Kills every child but the engine and the reporters of deaths, with all below it.
+    pub(super) fn kill(&mut self, engine: Pid, reporters: &[Pid]) {
         let mut children = children();
-        children.retain(|child| *child != engine && Some(*child) != reporter);
+        children.retain(|child| *child != engine && !reporters.contains(child));
         self.known.retain(|known| children.contains(&known.pid));
         // Shims come here when their engine has ended, and are given the time to end their trees.
         // Only what was here before that is an orphan.

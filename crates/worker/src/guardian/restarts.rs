@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
 
+use super::{CLEAN, FAULT, NOT_ALLOWED, StandingOrder, USAGE};
+
 /// How many ends within [`WINDOW`] are one too many.
 pub(super) const ENDS_MAX: usize = 5;
 
@@ -17,6 +19,39 @@ pub(super) const WINDOW: Span = Span::from_secs(60);
 /// Pause before the first restart; each further one within [`WINDOW`] is four times as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
+/// What the worker was asked to do; it holds for every engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    pub(super) terminations: u32,
+    /// By SIGTSTP, and not by SIGCONT since.
+    pub(super) quiet: bool,
+    /// What the server has ordered, as far as engines said.
+    pub(super) by_server: StandingOrder,
+    /// Whether any engine has had an identity.
+    pub(super) registered: bool,
+}
+
+/// How an engine ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EngineEnd {
+    /// The exit code that it would give the worker.
+    pub(super) code: i32,
+    /// Whether it exited with that code itself: it was not killed, and has not crashed.
+    pub(super) by_itself: bool,
+}
+
+/// What follows the end of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// The worker ends with this code.
+    Exit(i32),
+    /// The same, as it drained by order: its supervisor must not start it again.
+    ExitDrained,
+    /// The same, as a restart does not help.
+    GiveUp,
+    Restart(Duration),
+}
+
 /// The ends of engines that count.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
@@ -24,10 +59,32 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
+    /// Decides what follows. `asked` is how things stood when the engine ended.
+    pub(super) fn after(
+        &mut self,
+        end: EngineEnd,
+        asked: Asked,
+        now: BootTime,
+        jitter: f64,
+    ) -> After {
+        let failed = end.by_itself && end.code == FAULT;
+        if end.by_itself && matches!(end.code, CLEAN | USAGE | NOT_ALLOWED) {
+            return After::Exit(end.code);
+        }
+        // It says that it cannot start, and no other one has come further.
+        if asked.terminations > 0 || failed && !asked.registered {
+            return After::Exit(end.code);
+        }
+        if asked.by_server == StandingOrder::Drain {
+            return if failed { After::Exit(end.code) } else { After::ExitDrained };
+        }
+        self.ended(now, jitter).map_or(After::GiveUp, After::Restart)
+    }
+
     /// Notes an end. Returns the pause before the next start, or nothing to give up. `jitter`, from 0
     /// to 1, lengthens the pause by up to a half: workers that died of one cause do not all come
     /// back at once.
-    pub(super) fn ended(&mut self, now: BootTime, jitter: f64) -> Option<Duration> {
+    fn ended(&mut self, now: BootTime, jitter: f64) -> Option<Duration> {
         self.ends.retain(|end| now.since(*end) < WINDOW);
         self.ends.push(now);
         if self.ends.len() >= ENDS_MAX {
@@ -45,6 +102,44 @@ mod tests {
 
     fn at(millis: u64) -> BootTime {
         BootTime(0).after(Span::from_millis(millis))
+    }
+
+    const KILLED: EngineEnd = EngineEnd { code: FAULT, by_itself: false };
+    const FAILED: EngineEnd = EngineEnd { code: FAULT, by_itself: true };
+
+    fn after(end: EngineEnd, asked: Asked) -> After {
+        Restarts::default().after(end, asked, at(0), 0.0)
+    }
+
+    #[test]
+    fn another_engine_follows_unless_the_worker_is_to_end_or_could_not_start() {
+        let served = Asked { registered: true, ..Asked::default() };
+        let told = Asked { terminations: 1, ..served };
+        let drains = Asked { by_server: StandingOrder::Drain, ..served };
+        let quiet = Asked { by_server: StandingOrder::Quiet, quiet: true, ..served };
+        let again = After::Restart(FIRST_PAUSE);
+        for code in [CLEAN, USAGE, NOT_ALLOWED] {
+            let end = EngineEnd { code, by_itself: true };
+            for asked in [Asked::default(), served, told, drains, quiet] {
+                assert_eq!(after(end, asked), After::Exit(code));
+            }
+        }
+        for (end, asked, expected) in [
+            (KILLED, Asked::default(), again),
+            (KILLED, served, again),
+            (KILLED, quiet, again),
+            (KILLED, told, After::Exit(FAULT)),
+            (KILLED, drains, After::ExitDrained),
+            (FAILED, Asked::default(), After::Exit(FAULT)),
+            (FAILED, served, again),
+            (FAILED, told, After::Exit(FAULT)),
+            (FAILED, drains, After::Exit(FAULT)),
+        ] {
+            assert_eq!(after(end, asked), expected, "{end:?} {asked:?}");
+        }
+        let mut restarts = Restarts::default();
+        let last = (0..5).map(|nth| restarts.after(KILLED, served, at(nth), 0.0)).last();
+        assert_eq!(last, Some(After::GiveUp));
     }
 
     #[test]

@@ -251,7 +251,11 @@ fn add(all: &mut Vec<Vec<u8>>, value: &[u8], shortest: usize) {
         return;
     }
     all.push(value.to_vec());
-    let Ok(text) = std::str::from_utf8(value) else { return };
+    // Where output becomes text, other bytes than UTF-8 are replaced.
+    let text = &*String::from_utf8_lossy(value);
+    if text.as_bytes() != value {
+        all.push(text.as_bytes().to_vec());
+    }
     let quoted = Value::from(text).to_string();
     let written = quoted.get(1..quoted.len() - 1).unwrap_or_default();
     // Then as Python's json.dumps and Go's json.Marshal write it, and as both together.
@@ -410,6 +414,17 @@ mod tests {
         ] {
             assert_eq!(mask.text(&format!("{{\"pw\": \"{spelling}\"}}")), "{\"pw\": \"***\"}");
         }
+    }
+
+    // It was hidden in the log, and shown in the result and the error.
+    #[test]
+    fn a_value_that_is_no_text_is_hidden_also_where_it_was_made_one() {
+        let value = b"s\xfcper-geheim";
+        let mask = Mask::of([value.as_slice()].into_iter()).unwrap();
+        let text = String::from_utf8_lossy(b"pw s\xfcper-geheim!");
+        assert_eq!(mask.text(&text), "pw ***!");
+        let document = serde_json::json!({ "stdout": text }).to_string();
+        assert_eq!(mask.json(document.into()), br#"{"stdout":"pw ***!"}"#);
     }
 
     #[test]

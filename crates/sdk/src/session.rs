@@ -95,9 +95,19 @@ pub struct BadAddress {
     pub reason: String,
 }
 
+/// Returns an address without the name and password that it may hold: it is shown and logged.
+pub(crate) fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let Some((_, host)) = authority.rsplit_once('@') else { return url.to_owned() };
+    let slash = if rest.contains('/') { "/" } else { "" };
+    let colon = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{colon}{host}{slash}{path}")
+}
+
 impl Address {
     pub(crate) fn new(url: &str, token: &TokenSource, tls: &Tls) -> Result<Self, BadAddress> {
-        let bad = |what: &str, reason: String| BadAddress { what: what.to_owned(), reason };
+        let bad = |url: &str, reason: String| BadAddress { what: without_credentials(url), reason };
         let endpoint = Endpoint::from_shared(url.to_owned())
             .map_err(|error| bad(url, error.to_string()))?
             .tcp_nodelay(true)
@@ -241,4 +251,23 @@ pub(crate) fn client(channel: Channel) -> SessionClient<Channel> {
     SessionClient::new(channel)
         .max_decoding_message_size(SESSION_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(SESSION_MESSAGE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_credentials;
+
+    // The log of a worker that could not read a certificate showed them.
+    #[test]
+    fn an_address_is_shown_without_name_and_password() {
+        for (url, shown) in [
+            ("https://worker:hunter2@jobs/base", "https://jobs/base"),
+            ("https://worker:hunter2@jobs", "https://jobs"),
+            ("worker:h@nter2@jobs:80/", "jobs:80/"),
+            ("http://jobs:8080/a@b", "http://jobs:8080/a@b"),
+            ("jobs", "jobs"),
+        ] {
+            assert_eq!(without_credentials(url), shown, "{url}");
+        }
+    }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Signals {
 impl Signals {
     /// Takes the signals over from the system's default, for the rest of the process's life.
     pub(crate) async fn listen(control: Control) -> io::Result<Self> {
+        // Before the first signal can come: without a worker it would end the process.
+        SERVED.fetch_add(1, Ordering::AcqRel);
+        let served = Self { _private: () };
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (ready, listens) = oneshot::channel();
         std::thread::Builder::new().name("signals".to_owned()).stack_size(128 * 1024).spawn(
@@ -57,8 +60,7 @@ impl Signals {
             },
         )?;
         listens.await.map_err(io::Error::other)??;
-        SERVED.fetch_add(1, Ordering::AcqRel);
-        Ok(Self { _private: () })
+        Ok(served)
     }
 }
 

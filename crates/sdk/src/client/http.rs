@@ -23,7 +23,7 @@ use super::{ClientBuilder, ClientError, Refusal};
 use crate::cause::root_cause;
 use crate::clock::Stopwatch;
 use crate::session::backoff::Backoff;
-use crate::session::{Address, BadAddress, ShownToken};
+use crate::session::{Address, BadAddress, ShownToken, without_credentials};
 use crate::tls::Tls;
 
 /// Longest pause that a server may ask for: a wrong clock must not stop a client.
@@ -131,7 +131,7 @@ impl Http {
     pub(super) fn new(builder: ClientBuilder) -> Result<Self, BadAddress> {
         let ClientBuilder { url, token, tls, connect_timeout, request_timeout, retry_for } =
             builder;
-        let bad = |reason: String| BadAddress { what: url.clone(), reason };
+        let bad = |reason: String| BadAddress { what: without_credentials(&url), reason };
         // The same addresses as a worker's.
         let token = Address::new(&url, &token, &tls)?.token();
         let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;

@@ -72,7 +72,8 @@ impl SlowClaims {
             if is_new && !room {
                 continue;
             }
-            any = true;
+            // One that was to be left out, and was chosen all the same, would be chosen again.
+            any |= jobs.get(&job).is_none_or(|aside| aside.next <= now);
             let fresh = SetAside { class, slow: 0, next: now, pause: Span::ZERO, missed: 0 };
             let aside = jobs.entry(job).or_insert(fresh);
             if chosen.len() == 1 {

@@ -79,6 +79,15 @@ fn job_that_stays_slow_is_tried_less_and_less_often() {
     }
 }
 
+// A claim that could not leave the job out was made again at once, and again.
+#[test]
+fn job_that_is_chosen_although_it_is_avoided_is_no_reason_for_another_claim() {
+    let (slow, now) = (SlowClaims::default(), BootTime(1_000));
+    assert!(slow.set_aside(&chosen(&[1]), now));
+    assert!(!slow.set_aside(&chosen(&[1]), now));
+    assert!(slow.set_aside(&chosen(&[1, 2]), now), "the other is new");
+}
+
 #[test]
 fn job_that_is_never_met_again_is_forgotten() {
     let (slow, mut now) = (SlowClaims::default(), BootTime(1_000));

@@ -331,5 +331,8 @@ where
 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
-    runtime.block_on(command)
+    let ended = runtime.block_on(command);
+    // A look-up of a name that goes on is of no use any more.
+    runtime.shutdown_background();
+    ended
 }

@@ -2,6 +2,7 @@
 //! reporter of an engine's death.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_worker::daemon::{self, DaemonConfig, StageHooks};
@@ -75,6 +76,9 @@ fn report_death(config: DaemonConfig, _environment: &Environment) -> Result<Exit
     Ok(Exit::Ok)
 }
 
+/// How long threads have to end once the worker has drained.
+const THREADS_MAX: Duration = Duration::from_secs(1);
+
 fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
     let runtime = runtime()?;
     let hooks = StageHooks { ready: service_manager::ready, stopping: service_manager::stopping };
@@ -83,8 +87,10 @@ fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, F
         let (link, announcer) = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
         Ok::<i32, Failure>(Box::pin(daemon::run(config, link, announcer, hooks)).await)
-    })?;
-    match code {
+    });
+    // A look-up of a name or a file that hangs on its thread must not hold the worker up.
+    runtime.shutdown_timeout(THREADS_MAX);
+    match code? {
         0 => Ok(Exit::Ok),
         // The daemon has logged the reason.
         2 => Err(Failure::usage("")),

@@ -189,7 +189,9 @@ impl Client {
         match again {
             Some((file, request)) if response.status() == StatusCode::UNAUTHORIZED => {
                 // A file that cannot be used leaves it at the refusal.
-                match outlast_sdk::read_token(file) {
+                let file = file.clone();
+                let read = tokio::task::spawn_blocking(move || outlast_sdk::read_token(&file));
+                match read.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
                     Ok(token) if shown.as_ref() != Some(&token) => {
                         let request = showing(request, Some(&token));
                         *self.token() = Some(token);

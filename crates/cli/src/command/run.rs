@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
-use super::{Target, field_flags};
+use super::{Target, field_flags, workers};
 use crate::config::{Environment, value};
 use crate::last_job;
 use crate::output::{self, Format};
@@ -253,7 +253,8 @@ async fn enqueue_any(
 /// takes jobs, only a type that is similar to a known one is likely a mistake.
 async fn warn_of_stranger(client: &Client, wanted: &str, job: &Value) {
     let actions = client.get_list(&["api", "v1", "actions"]).await;
-    let workers = client.get_list(&["api", "v1", "workers"]).await;
+    // A warning is no reason to fail.
+    let workers = workers::all(client, &[]).await.unwrap_or_default();
     let of_workers = workers.iter().filter_map(|worker| at(worker, "about.types")?.as_array());
     let handled = of_workers.flatten().filter_map(|name| name.as_str().map(ToOwned::to_owned));
     let known: Vec<String> =

@@ -192,7 +192,7 @@ fn page(worker: &Value) -> String {
 }
 
 /// All workers that the server lists.
-pub(super) async fn all(
+pub(crate) async fn all(
     client: &Client,
     filters: &[outlast_cli_core::client::Query<'_>],
 ) -> Result<Vec<Value>, Failure> {
@@ -211,18 +211,19 @@ async fn pages(
     limit: u32,
 ) -> Result<(Vec<Value>, Option<String>), Failure> {
     let mut found = Vec::new();
-    let mut cursor = None;
+    let mut cursor: Option<String> = None;
     loop {
+        let before = cursor.clone();
         let missing = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
         let mut query = filters.to_vec();
         query.push(("limit", Some(missing.min(PAGE_MAX).to_string())));
         query.push(("cursor", cursor.take()));
         let page = client.get(&["api", "v1", "workers"], &query).await?;
         let items = page.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-        let is_empty = items.is_empty();
         found.extend(items);
         cursor = page.pointer("/pagination/next_cursor").and_then(Value::as_str).map(str::to_owned);
-        if cursor.is_none() || is_empty {
+        // A page may be empty and not the last. The same cursor again would never end.
+        if cursor.is_none() || cursor == before {
             return Ok((found, None));
         }
         if u32::try_from(found.len()).is_ok_and(|count| count >= limit) {

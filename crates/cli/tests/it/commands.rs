@@ -470,6 +470,20 @@ fn health_of_a_worker_that_does_not_run_here_is_bad_whatever_a_server_says() {
     assert!(said.err.starts_with("error: no worker a runs on this host"), "{}", said.err);
 }
 
+// The list ended there, and an order to a pool missed the workers behind it.
+#[test]
+fn an_empty_page_of_workers_is_not_the_last_if_it_has_a_cursor() {
+    let stub = Stub::start(|asked, _| {
+        let page = match asked.line.contains("cursor=next") {
+            true => r#"{"data":[{"id":"1","name":"behind","state":"running"}],"pagination":{}}"#,
+            false => r#"{"data":[],"pagination":{"next_cursor":"next"}}"#,
+        };
+        (200, page.to_owned())
+    });
+    let said = outlast(&["workers", "list", "--server", &stub.url]);
+    assert!(said.out.contains("behind"), "{}", said.out);
+}
+
 // It was said to be refused, and cancelled a moment later.
 #[test]
 fn a_job_that_moves_while_many_are_cancelled_is_cancelled_and_not_refused() {

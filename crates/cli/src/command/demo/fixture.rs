@@ -15,6 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::pack;
+use crate::command::workers;
 
 /// Jobs at the same time on each worker.
 const CONCURRENCY: &str = "4";
@@ -103,8 +104,7 @@ impl Fixture {
     }
 
     async fn active(&self) -> Result<Vec<Value>, Failure> {
-        let answer = self.client.get(&["api", "v1", "workers"], &[]).await?;
-        let workers = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
+        let workers = workers::all(&self.client, &[]).await?;
         let active = |worker: &Value| text_at(worker, "status") == "active";
         Ok(workers.into_iter().filter(active).collect())
     }

@@ -210,11 +210,10 @@ impl Watch {
         if lease_end <= now {
             return Expiry::LeasePassed;
         }
-        let closed = self.closings.both_closed(worker, patience.attached);
-        let closed_end = closed.map(|at| at.after(patience.closed_window));
         let window_end = seen.dropped.map(|at| {
             let end = at.after(patience.reconnect_window);
-            closed_end.map_or(end, |closed_end| end.min(closed_end))
+            let closed = self.closings.both_closed(worker, patience.attached);
+            closed.map_or(end, |at| end.min(at.after(patience.closed_window)))
         });
         match window_end {
             Some(window_end) if window_end <= now => Expiry::WindowPassed,

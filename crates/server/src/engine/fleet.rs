@@ -263,6 +263,10 @@ impl Fleet {
         sessions.get(&worker).map(Arc::clone)
     }
 
+    pub(crate) fn session_count(&self) -> usize {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     pub(crate) fn sessions(&self) -> Vec<Arc<SessionFacts>> {
         let sessions = self.sessions.read().unwrap_or_else(PoisonError::into_inner);
         sessions.values().map(Arc::clone).collect()

@@ -211,7 +211,7 @@ fn judge(
 ) -> Judged {
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
-    let attached = engine.shared().fleet.sessions().len();
+    let attached = engine.shared().fleet.session_count();
     let mut leases = engine.shared().leases.watch();
     for member in members.values() {
         let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);

@@ -12,7 +12,7 @@ use tokio_postgres::types::ToSql;
 
 use crate::read::Reader;
 use crate::read::job::listed;
-use crate::read::queue;
+use crate::read::queue::{self, ranks};
 use crate::row::{self, get};
 
 /// Jobs in a block.
@@ -147,19 +147,13 @@ const BLOCKS: &str = "select distinct s.block
 
 /// The newest claimable jobs of some classes: the lines (class and priority) whose last are
 /// the newest, then the last of each of these.
-const NEWEST: &str = "
+const NEWEST: &str = concat!(
+    "
     with lines as materialized (
         select c.class, k.rank, n.seq
-        from unnest($1::bigint[]) c(class)
-        cross join lateral (
-            with recursive ranks(rank) as (
-                (select r.rank from ready r where r.class = c.class
-                 order by r.class, r.rank limit 1)
-                union all
-                select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
-                        order by r.class, r.rank limit 1)
-                from ranks k where k.rank is not null)
-            select k.rank from ranks k where k.rank is not null) k
+        from unnest($1::bigint[]) c(class)",
+    ranks!(),
+    "
         cross join lateral (
             select r.seq from ready r
             where r.class = c.class and r.rank = k.rank and r.seq < $2
@@ -171,7 +165,8 @@ const NEWEST: &str = "
         select r.seq from ready r
         where r.class = l.class and r.rank = l.rank and r.seq < $2
         order by r.class desc, r.rank desc, r.seq desc limit $3) s
-    order by s.seq desc limit $3";
+    order by s.seq desc limit $3"
+);
 
 fn numbers_of(classes: &[ClassId]) -> Vec<i64> {
     classes.iter().map(|class| class.0).collect()

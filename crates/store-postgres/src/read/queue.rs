@@ -17,6 +17,7 @@ use outlast_store_rules::codec;
 use outlast_store_rules::list::{is_narrow, names_claimable};
 use tokio::time::Instant;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use crate::floors::Floors;
 use crate::floors::look::Columns;
@@ -138,15 +139,24 @@ pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreErro
     classes_of(&reader.all(tally!(""), &[]).await?)
 }
 
+/// Adds up all counts, or those that follow.
+macro_rules! sums {
+    () => {
+        "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
+             sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
+             sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
+             sum(exhausted)::bigint, sum(abandoned)::bigint
+         from live_tally"
+    };
+}
+
 /// The counts of a queue, or of a tenant's jobs in it: one row, whatever classes there are.
-const COUNTS: &str = "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
-         sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
-         sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
-         sum(exhausted)::bigint, sum(abandoned)::bigint
-     from live_tally
-     where class = any(array(
+const COUNTS: &str = concat!(
+    sums!(),
+    " where class = any(array(
          select id from class
-         where queue = $1 and ($2::text is null or tenant = $2 and tenant <> '')))";
+         where queue = $1 and ($2::text is null or tenant = $2 and tenant <> '')))"
+);
 
 pub(crate) async fn counts(
     reader: &Reader,
@@ -157,8 +167,7 @@ pub(crate) async fn counts(
     if queue.contains('\0') || tenant.is_some_and(|tenant| tenant.contains('\0')) {
         return Ok(Counts::default());
     }
-    let row = reader.one(COUNTS, &[&queue, &tenant]).await?;
-    row.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
+    sum(reader, COUNTS, &[&queue, &tenant]).await
 }
 
 fn classes_of(rows: &[Row]) -> Result<Vec<ClassCounts>, StoreError> {
@@ -186,13 +195,16 @@ fn counts_of(row: &Row, first: usize) -> Result<Counts, StoreError> {
 
 /// All counts together.
 pub(crate) async fn sums(reader: &Reader) -> Result<Counts, StoreError> {
-    let sql = "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
-            sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
-            sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
-            sum(exhausted)::bigint, sum(abandoned)::bigint
-        from live_tally";
-    let sums = reader.one(sql, &[]).await?;
-    sums.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
+    sum(reader, sums!(), &[]).await
+}
+
+async fn sum(
+    reader: &Reader,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Counts, StoreError> {
+    let row = reader.one(sql, values).await?;
+    row.map_or_else(|| Ok(Counts::default()), |row| counts_of(&row, 0))
 }
 
 /// The counts of those classes that the plan of a list needs ([`Tallied::classes`]).
@@ -282,20 +294,28 @@ pub(crate) async fn settings(reader: &Reader) -> Result<Vec<QueueRecord>, StoreE
     reader.all(SETTINGS, &[]).await?.iter().map(settings_of).collect()
 }
 
+/// The ranks `k` of the claimable jobs of classes `c`: a skip scan of the index.
+macro_rules! ranks {
+    () => {
+        " cross join lateral (
+             with recursive ranks(rank) as (
+                 (select r.rank from ready r where r.class = c.class
+                  order by r.class, r.rank limit 1)
+                 union all
+                 select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
+                         order by r.class, r.rank limit 1)
+                 from ranks k where k.rank is not null)
+             select k.rank from ranks k where k.rank is not null) k"
+    };
+}
+pub(super) use ranks;
+
 /// Those that are next in line at each priority of classes `c`.
 macro_rules! next_in_line {
     ($looked:literal) => {
         concat!(
+            ranks!(),
             " cross join lateral (
-                 with recursive ranks(rank) as (
-                     (select r.rank from ready r where r.class = c.class
-                      order by r.class, r.rank limit 1)
-                     union all
-                     select (select r.rank from ready r where r.class = c.class and r.rank > k.rank
-                             order by r.class, r.rank limit 1)
-                     from ranks k where k.rank is not null)
-                 select k.rank from ranks k where k.rank is not null) k
-             cross join lateral (
                  select r.since, r.seq from ready r where r.class = c.class and r.rank = k.rank
                  order by r.class, r.rank, r.seq limit ",
             $looked,

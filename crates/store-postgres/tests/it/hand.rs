@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use outlast_core::budget::{Budgets, ScheduledTimeout};
+use outlast_core::budget::Budgets;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Rules;
 use outlast_core::keys::Keys;
@@ -16,14 +16,15 @@ use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::command::{
-    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassKey, EndDetail, Fence, Finish, First,
-    ForgetDeadLetter, JobAction, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload,
-    Registration, Renew, ReportedOutcome, Reporter, Route, SetLimit, WorkerMove, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, ForgetDeadLetter,
+    JobAction, JobOrder, Lapse, LapseScope, NewJob, Origin, Payload, Registration, Renew,
+    ReportedOutcome, Reporter, SetLimit, WorkerMove, WorkerRole,
 };
 use outlast_store::reply::{Claimed, Resolved};
 use outlast_store::store::ManualClock;
 use outlast_store::{Applied, Batch, BatchId, Command, Reply, Store as _, StoreError};
 use outlast_store_postgres::{Options, PostgresStore};
+use outlast_store_testkit::job::plain_job;
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
@@ -281,27 +282,10 @@ pub(crate) fn job() -> NewJob {
     let retry =
         RetryPolicy { max_attempts: 3, jitter: false, on_exhaustion, ..RetryPolicy::standard() };
     NewJob {
-        id: JobId(new_id()),
-        class: ClassKey {
-            queue: "default".into(),
-            job_type: "work".into(),
-            route: Route::Plain,
-            tenant: None,
-            isolated: false,
-            keyed: false,
-            placement: Default::default(),
-        },
-        keys: Keys::default(),
-        priority: 0,
         payload: Payload { args: "[{}]".into(), ..Payload::default() },
         rules: Rules { retry, ..Rules::standard() },
-        first: First::Now,
-        timeout: None,
-        visibility: None,
-        scheduled_timeout: ScheduledTimeout::Never,
         origin: Origin::Execution,
-        by: String::new(),
-        unique: None,
+        ..plain_job(JobId(new_id()))
     }
 }
 

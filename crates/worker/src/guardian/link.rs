@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use uuid::Uuid;
 
 /// Announced in the place of an identity by an engine that has none.
-const NOBODY: WorkerId = WorkerId(Uuid::nil());
+const NO_IDENTITY: WorkerId = WorkerId(Uuid::nil());
 
 /// An order that is in force, as far as the next engine must know it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Announcement {
     pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let (identity, order) = bytes.split_at_mut(size_of::<uuid::Bytes>());
-        identity.copy_from_slice(self.worker.unwrap_or(NOBODY).0.as_bytes());
+        identity.copy_from_slice(self.worker.unwrap_or(NO_IDENTITY).0.as_bytes());
         order.fill(self.order.as_byte());
         bytes
     }
@@ -62,7 +62,7 @@ impl Announcement {
         let worker = WorkerId(Uuid::from_bytes(*identity));
         let is_said = |known: &StandingOrder| known.as_byte() == *order;
         Self {
-            worker: (worker != NOBODY).then_some(worker),
+            worker: (worker != NO_IDENTITY).then_some(worker),
             order: StandingOrder::ALL.into_iter().find(is_said).unwrap_or_default(),
         }
     }

@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn another_engine_follows_unless_the_worker_is_to_end_or_could_not_start() {
         let served = Asked { registered: true, ..Asked::default() };
-        let told = Asked { terminations: 1, ..served };
+        let terminated = Asked { terminations: 1, ..served };
         let drains = Asked { by_server: StandingOrder::Drain, ..served };
         let quiet = Asked { by_server: StandingOrder::Quiet, quiet: true, ..served };
         let again = After::Restart(FIRST_PAUSE);
         for code in [CLEAN, USAGE, NOT_ALLOWED] {
             let end = EngineEnd { code, by_itself: true };
-            for asked in [Asked::default(), served, told, drains, quiet] {
+            for asked in [Asked::default(), served, terminated, drains, quiet] {
                 assert_eq!(after(end, asked), After::Exit(code));
             }
         }
@@ -128,11 +128,11 @@ mod tests {
             (KILLED, Asked::default(), again),
             (KILLED, served, again),
             (KILLED, quiet, again),
-            (KILLED, told, After::Exit(FAULT)),
+            (KILLED, terminated, After::Exit(FAULT)),
             (KILLED, drains, After::ExitDrained),
             (FAILED, Asked::default(), After::Exit(FAULT)),
             (FAILED, served, again),
-            (FAILED, told, After::Exit(FAULT)),
+            (FAILED, terminated, After::Exit(FAULT)),
             (FAILED, drains, After::Exit(FAULT)),
         ] {
             assert_eq!(after(end, asked), expected, "{end:?} {asked:?}");

@@ -216,19 +216,15 @@ impl Line {
             let mut stderr = std::io::stderr().lock();
             // A terminal that is gone is none of the order's business.
             let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
-        } else {
-            // The length of the longest attempt changes all the time.
-            let (counts, _) = text.split_once(", longest").unwrap_or((text, ""));
-            if self.shown == counts {
-                return;
-            }
-            say(&format!("{text}\n"));
-            text.split_once(", longest")
-                .map_or(text, |(counts, _)| counts)
-                .clone_into(&mut self.shown);
+            text.clone_into(&mut self.shown);
             return;
         }
-        text.clone_into(&mut self.shown);
+        // The length of the longest attempt changes all the time.
+        let (counts, _) = text.split_once(", longest").unwrap_or((text, ""));
+        if self.shown != counts {
+            say(&format!("{text}\n"));
+            counts.clone_into(&mut self.shown);
+        }
     }
 
     fn end(&mut self) {

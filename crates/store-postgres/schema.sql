@@ -384,6 +384,13 @@ table outlast.waiting with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacu
     waiting_pkey PRIMARY KEY (seq)
     CREATE INDEX waiting_due ON outlast.waiting USING btree (due, seq) WHERE (due IS NOT NULL)
 
+table outlast.worker_order
+    selector text not null
+    kind text not null
+    set_by text not null
+    set_at bigint not null
+    worker_order_pkey PRIMARY KEY (selector)
+
 view public.attempt
     job uuid
     epoch bigint

@@ -326,6 +326,14 @@ CREATE TABLE worker (
     plain_id text
 ) without rowid;
 
+CREATE TABLE worker_order (
+    selector text primary key,
+    -- quiet or drain.
+    kind text not null,
+    set_by text not null,
+    set_at integer not null
+) without rowid;
+
 CREATE VIEW attempt as
 select
     j.id as job,

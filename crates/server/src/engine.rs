@@ -19,6 +19,7 @@
 //! - [`classes`], [`estimate`]: how many claimable jobs each class has
 //! - [`dispatch`]: which session gets how many jobs of which classes; pure
 //! - [`isolation`]: which worker is kept free for a job that must run alone; pure
+//! - [`orders`]: what operators order workers to do
 //! - [`fleet`], [`profile`]: the workers of every server, and what each can run
 //! - [`wait_reason`]: why a job waits, in words
 //! - [`long_poll`]: plain clients that wait for jobs
@@ -44,6 +45,7 @@ mod heartbeats;
 pub(crate) mod input;
 mod isolation;
 mod long_poll;
+mod orders;
 pub(crate) mod output;
 pub(crate) mod profile;
 pub(crate) mod session_facts;
@@ -56,18 +58,16 @@ pub(crate) mod trouble_log;
 mod unique_jobs;
 pub(crate) mod vitals;
 mod wait_reason;
-mod worker_order;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::id::WorkerId;
 use outlast_core::job::State;
 use outlast_core::limit::Subject;
 use outlast_core::time::{BootTime, Span, Timestamp};
-use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse, WorkerMove};
+use outlast_store::command::{Claim, ClaimFrom, ClassKey, Lapse};
 use outlast_store::record::JobRecord;
-use outlast_store::reply::{ClaimRefusal, Claimed, Claims, WorkerMoved};
+use outlast_store::reply::{ClaimRefusal, Claimed, Claims};
 use outlast_store::{Command, Reply, Request, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -85,7 +85,6 @@ use store_health::{OwnRead, Trouble};
 use wait_reason::Eligible;
 use wait_reason::limits::GatesInForce;
 use wait_reason::shares;
-pub use worker_order::WorkerOrder;
 
 /// The store counts as unreachable when it has taken no write for this long plus two check
 /// intervals, even if no write has failed.
@@ -435,24 +434,6 @@ impl Engine {
                 engine.shared().long_polls.opened(&queue, tenant.as_deref(), at);
             });
         }
-    }
-
-    /// Carries out an operator's order to a worker: stores it, then sends it to its session.
-    ///
-    /// # Errors
-    /// Returns why the order was not carried out.
-    pub async fn order_worker(
-        &self,
-        worker: WorkerId,
-        order: WorkerOrder,
-        by: String,
-    ) -> Result<WorkerMoved, OrderError> {
-        let evidence = format!("ordered by {by}").into();
-        let (event, by_whom) = (order.event(), by.clone());
-        let step = WorkerMove { worker, event, session: None, by: by_whom, evidence };
-        let moved = self.submit(step).await??;
-        self.send(Input::Order { worker, order, by }).await?;
-        Ok(moved)
     }
 
     /// Returns why jobs wait, in words, as [`Self::waiting_reason`] does, and for which limits.

@@ -13,18 +13,24 @@ use tokio_postgres::{Client, GenericClient};
 use crate::error::OpenError;
 
 /// One that was released never changes: a store keeps a digest of each.
-const MIGRATIONS: &[Migration] = &[Migration {
-    name: "0001_first",
-    text: concat!(
-        include_str!("../migrations/0001_first/tables.sql"),
-        include_str!("../migrations/0001_first/history.sql"),
-        include_str!("../migrations/0001_first/limits.sql"),
-        include_str!("../migrations/0001_first/batches.sql"),
-        include_str!("../migrations/0001_first/tally.sql"),
-        include_str!("../migrations/0001_first/views.sql"),
-        include_str!("../migrations/0001_first/enqueue.sql"),
-    ),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        name: "0001_first",
+        text: concat!(
+            include_str!("../migrations/0001_first/tables.sql"),
+            include_str!("../migrations/0001_first/history.sql"),
+            include_str!("../migrations/0001_first/limits.sql"),
+            include_str!("../migrations/0001_first/batches.sql"),
+            include_str!("../migrations/0001_first/tally.sql"),
+            include_str!("../migrations/0001_first/views.sql"),
+            include_str!("../migrations/0001_first/enqueue.sql"),
+        ),
+    },
+    Migration {
+        name: "0002_worker_orders",
+        text: include_str!("../migrations/0002_worker_orders.sql"),
+    },
+];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

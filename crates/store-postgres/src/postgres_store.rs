@@ -8,6 +8,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
@@ -395,6 +396,10 @@ impl Store for PostgresStore {
 
     async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError> {
         read::queue::counts(&self.inner.readers.get().await?, &queue, tenant.as_deref()).await
+    }
+
+    async fn standing_orders(&self) -> Result<Vec<StandingOrder>, StoreError> {
+        read::worker::standing_orders(&self.inner.background.get().await?).await
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {

@@ -16,6 +16,7 @@
 //! - [`prefetch`]: what a batch needs, loaded and locked ahead
 //! - [`attempt_cache`]: what is remembered of attempts that were given out
 //! - [`write_set`]: what a batch writes, by table
+//! - [`seen`]: what a batch has read, by which it decides
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
@@ -58,6 +59,7 @@ mod prefetch;
 mod prune;
 mod ranges;
 mod retire;
+mod seen;
 mod slots;
 mod sweep;
 mod tally;
@@ -67,21 +69,18 @@ mod unique;
 mod workers;
 mod write_set;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Timestamp;
 use outlast_store::error::ChosenJob;
-use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::{Applied, Batch, BatchId, Clock, StoreError};
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::claim::fair::Shares;
 use outlast_store_rules::apply::claim::gates::Gates;
 use outlast_store_rules::apply::claim::lane_cache::LaneCache;
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
-use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::backend::execute_all;
 use outlast_store_rules::prune::PruneCursors;
 use tokio::time::Instant;
@@ -106,9 +105,9 @@ use outcome::{Miss, Unresolved, the_only};
 use patience::Patience;
 pub(crate) use patience::STATEMENT_LIMIT;
 use prefetch::Take;
+use seen::Seen;
 use slots::Slots;
 pub(crate) use time::Time;
-use workers::PlainOnes;
 use write_set::WriteSet;
 
 /// How often a batch that collides with other transactions is tried.
@@ -534,32 +533,6 @@ struct Opening {
     statements: Vec<(Take, Statement)>,
     /// The time that PostgreSQL answered, once it has.
     server_time: Option<Timestamp>,
-}
-
-/// What a batch knows of jobs and workers.
-#[derive(Default)]
-struct Seen {
-    /// Ids of jobs that are stored, of those that the batch would store.
-    stored: HashSet<JobId>,
-    /// Jobs that the batch names, loaded and locked.
-    jobs: HashMap<JobId, Loaded>,
-    /// Those of them that are only remembered: nothing was looked up, nor locked.
-    remembered: HashSet<JobId>,
-    /// Jobs that the batch names and that are not there.
-    absent: HashSet<JobId>,
-    /// Workers that the batch names, locked; `None` for those that are not there.
-    workers: HashMap<WorkerId, Option<KnownWorker>>,
-    /// How many attempts a worker holds, and how many of those are not cancelled; right until
-    /// the batch moves a job.
-    in_flight: HashMap<WorkerId, (u32, u32)>,
-    /// Attempts of workers that are about to be taken from them.
-    attempts: HashMap<WorkerId, Vec<Loaded>>,
-    /// Those that they claimed as plain workers.
-    plain: PlainOnes,
-    /// Attempts to be remembered once the batch has taken effect.
-    fresh: Vec<Loaded>,
-    /// The jobs that have the unique keys which the next enqueues are about.
-    keys: HashMap<Fingerprint, KeyHolder>,
 }
 
 impl Tx<'_> {

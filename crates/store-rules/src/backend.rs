@@ -18,10 +18,12 @@ pub mod limit;
 pub mod order;
 pub mod queue;
 pub mod report;
+pub mod standing;
 pub mod sweep;
 pub mod unique;
 pub mod worker;
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{self, Poll, Waker};
 
@@ -30,8 +32,10 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
+use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -225,6 +229,17 @@ pub trait WorkerTables: Transaction {
         worker: WorkerId,
         change: WorkerChange<'_>,
     ) -> Result<(), Self::Error>;
+
+    /// Loads the orders that hold for workers to come, by selector. Until the batch ends, no other
+    /// is given.
+    async fn standing_orders(&mut self) -> Result<Vec<StandingOrder>, Self::Error>;
+
+    /// Loads and locks the workers that hold a lease, with their labels, by id. Until the batch
+    /// ends, no other one registers.
+    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, Self::Error>;
+
+    /// Writes an order that holds for workers to come, or deletes some.
+    fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), Self::Error>;
 }
 
 /// Queues, their settings and how full they are.
@@ -355,6 +370,20 @@ pub enum WorkerChange<'a> {
     Forgotten,
 }
 
+/// Labels of a worker.
+pub type Labels = BTreeMap<String, String>;
+
+/// What has changed of the orders that hold for workers to come.
+#[derive(Clone, Copy, Debug)]
+pub enum StandingChange<'a> {
+    /// This one stands, in place of one to the same workers.
+    Stands(&'a StandingOrder),
+    /// The one to these workers is lifted.
+    Lifted(&'a Selector),
+    /// All are lifted.
+    AllLifted,
+}
+
 /// Jobs that a sweep found.
 #[derive(Debug, Default)]
 pub struct Found {
@@ -413,9 +442,12 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             Reply::Done
         }
         Command::Renew(renew) => Reply::Renewed(worker::renew(b, renew).await?),
-        Command::Register(registration) => Reply::Registered(worker::register(b, registration)?),
+        Command::Register(registration) => {
+            Reply::Registered(worker::register(b, registration).await?)
+        }
         Command::Attach(attach) => Reply::Attached(worker::attach(b, attach)?),
         Command::Worker(step) => Reply::WorkerMoved(worker::move_worker(b, step).await?),
+        Command::OrderWorkers(order) => Reply::WorkersOrdered(standing::order(b, order).await?),
         Command::ForgetWorker(worker) => Reply::Forgotten(worker::forget(b, *worker).await?),
         Command::Order(order) => Reply::Moved(order::order(b, order).await?),
         Command::ForgetDeadLetter(order) => {

@@ -12,8 +12,10 @@ use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
 use outlast_core::limit::LimitName;
 use outlast_core::limits;
 use outlast_core::retry::Jitter;
+use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{
     EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
@@ -437,6 +439,24 @@ pub fn worker_event(
 pub fn limit_event(limit: &LimitName, kind: EventName, at: Timestamp, by: &str) -> Event {
     let none = WorkerId(uuid::Uuid::nil());
     Event { worker: None, ..worker_event(none, kind, at, by, limit.as_str()) }
+}
+
+/// Returns the event of an order to all workers that `selector` chooses; the evidence says which.
+#[must_use]
+pub fn standing_order_event(
+    order: WorkerOrder,
+    selector: &Selector,
+    at: Timestamp,
+    by: &str,
+) -> Event {
+    let kind = match order {
+        WorkerOrder::Resume => EventName::WorkerOrderLifted,
+        WorkerOrder::Quiet | WorkerOrder::Drain => EventName::WorkerOrderSet,
+    };
+    let who = if selector.is_empty() { "all".to_owned() } else { selector.to_string() };
+    let words = format!("{}: {who}", order.as_str());
+    let none = WorkerId(uuid::Uuid::nil());
+    Event { worker: None, ..worker_event(none, kind, at, by, words) }
 }
 
 /// Returns the event of a gate that counted wrongly.

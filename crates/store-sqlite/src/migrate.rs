@@ -11,8 +11,13 @@ use crate::guard::{APPLICATION_ID, refuse_foreign};
 use crate::look::open_to_look;
 
 /// One that was released never changes: a store keeps a digest of each.
-const MIGRATIONS: &[Migration] =
-    &[Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
+    Migration {
+        name: "0002_worker_orders",
+        text: include_str!("../migrations/0002_worker_orders.sql"),
+    },
+];
 
 /// Version of the schema that this build knows.
 pub const SCHEMA_VERSION: usize = MIGRATIONS.len();

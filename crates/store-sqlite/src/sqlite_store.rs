@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -241,6 +242,10 @@ impl Store for SqliteStore {
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
         self.read_in_background(read::queue::tally).await
+    }
+
+    async fn standing_orders(&self) -> Result<Vec<StandingOrder>, StoreError> {
+        self.read_in_background(read::worker::standing_orders).await
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {

@@ -37,6 +37,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::EnqueuedArrived;
 use outlast_store::command::{Batch, BatchId, ClassId, Command};
 use outlast_store::error::StoreError;
@@ -196,6 +197,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Attach(attach) => Reply::Attached(tx.attach(attach)),
         Command::Worker(order) => Reply::WorkerMoved(tx.move_worker(order)),
         Command::Lapse(lapse) => Reply::WorkerMoved(tx.lapse(lapse)),
+        Command::OrderWorkers(order) => Reply::WorkersOrdered(tx.order_workers(order)),
         Command::Order(order) => Reply::Moved(tx.order(order)),
         Command::ForgetDeadLetter(order) => Reply::Forgotten(tx.forget_dead_letter(order)),
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
@@ -319,6 +321,10 @@ impl Store for ModelStore {
 
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError> {
         Ok(self.open()?.tally())
+    }
+
+    async fn standing_orders(&self) -> Result<Vec<StandingOrder>, StoreError> {
+        Ok(self.open()?.orders.values().cloned().collect())
     }
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {

@@ -114,6 +114,11 @@ pub enum EventName {
     WorkerLapsed,
     #[serde(rename = "worker.stopped")]
     WorkerStopped,
+    /// An order to all workers that are chosen stands from now on.
+    #[serde(rename = "worker.order_set")]
+    WorkerOrderSet,
+    #[serde(rename = "worker.order_lifted")]
+    WorkerOrderLifted,
 }
 
 /// Which events.

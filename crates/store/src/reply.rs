@@ -4,6 +4,7 @@ use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::queue::QueueRefusal;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
+use outlast_core::worker::order::OrderRefusal;
 
 use crate::arrival::EnqueuedArrived;
 pub use crate::command::claim::{Blocked, ClaimRefusal, Claimed, Claims};
@@ -11,7 +12,9 @@ pub use crate::command::order::NotFound;
 pub use crate::command::report::{MoveRefusal, Moved};
 pub use crate::command::retention::Pruned;
 pub use crate::command::sweep::{Stranded, Swept};
-pub use crate::command::worker::{Attached, RenewRefusal, Renewed, WorkerMoveRefusal, WorkerMoved};
+pub use crate::command::worker::{
+    Attached, RenewRefusal, Renewed, WorkerMoveRefusal, WorkerMoved, WorkersOrdered,
+};
 pub use crate::extend::Extended;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 pub use crate::job::{EnqueueRefusal, Enqueued, NumberedClass};
@@ -66,6 +69,8 @@ pub enum Reply {
     Attached(Result<Attached, RenewRefusal>),
     /// Of `Worker` and `Lapse`.
     WorkerMoved(Result<WorkerMoved, WorkerMoveRefusal>),
+    /// Of `OrderWorkers`.
+    WorkersOrdered(Result<WorkersOrdered, OrderRefusal>),
     /// Of `Sweep`.
     Swept(Swept),
     /// Of `Strand`.

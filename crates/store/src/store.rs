@@ -8,6 +8,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
@@ -89,6 +90,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns these workers, those that are known, in no order.
     async fn workers_named(&self, ids: Vec<WorkerId>) -> Result<Vec<WorkerRecord>, StoreError>;
+
+    /// Returns the orders that hold for workers that start later, by selector.
+    async fn standing_orders(&self) -> Result<Vec<StandingOrder>, StoreError>;
 
     /// Returns the attempts that a worker holds.
     async fn in_flight_of(&self, worker: WorkerId) -> Result<Vec<InFlightJob>, StoreError>;

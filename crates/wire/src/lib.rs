@@ -30,5 +30,6 @@ pub mod placement;
 pub mod queue;
 pub mod time;
 pub mod unique;
+pub mod worker_order;
 
 pub use fault::{Fault, FaultKind};

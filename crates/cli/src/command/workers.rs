@@ -2,6 +2,7 @@
 
 mod groups;
 mod order;
+mod standing;
 mod wait;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Resume(order::Order),
     /// Let workers finish their running jobs, then stop them
     Drain(order::Order),
+    /// List the orders that hold for workers that start later
+    Orders(standing::Orders),
     /// Remove a stopped or dead worker from the list
     Forget(One),
 }
@@ -69,6 +72,7 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
         Command::Quiet(args) => order::run(&args, environment, Verb::Quiet).await,
         Command::Resume(args) => order::run(&args, environment, Verb::Resume).await,
         Command::Drain(args) => order::run(&args, environment, Verb::Drain).await,
+        Command::Orders(args) => standing::list(&args, environment).await,
         Command::Forget(args) => forget(&args, environment).await,
     }
 }
@@ -123,10 +127,24 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         1 => say("1 worker has ended; --all shows it\n"),
         _ => say(&format!("{hidden} workers have ended; --all shows them\n")),
     }
+    if is_table {
+        say_standing(&client).await;
+    }
     if let Some(total) = total {
         say(&format!("{} of {total} shown; --limit shows more\n", found.len()));
     }
     Ok(Exit::Ok)
+}
+
+/// Says that orders hold for workers that start later: those who wonder why one is quiet look here.
+async fn say_standing(client: &Client) {
+    match standing::fetch(client).await.map_or(0, |orders| orders.len()) {
+        0 => {}
+        1 => say("1 order holds for workers that start later; `outlast workers orders` shows it\n"),
+        count => say(&format!(
+            "{count} orders hold for workers that start later; `outlast workers orders` shows them\n"
+        )),
+    }
 }
 
 /// How many workers that match have ended.

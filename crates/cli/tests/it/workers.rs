@@ -11,10 +11,9 @@ fn fleet() -> Stub {
         };
         let line = asked.line.as_str();
         if line.starts_with("POST") {
-            if line.contains("/c/") {
-                return (409, r#"{"error":{"message":"worker c is draining"}}"#.to_owned());
-            }
-            return (200, format!(r#"{{"data":{}}}"#, worker("a", "quiet")));
+            let kept = r#"[{"id":"c","by_selector":"!spot"}]"#;
+            let ordered = format!(r#"{{"standing_order":"lifted","moved":[],"kept":{kept}}}"#);
+            return (200, format!(r#"{{"data":{ordered}}}"#));
         }
         let (workers, next) = match line.contains("cursor=c1") {
             true => ([worker("c", "draining"), worker("d", "lapsed")], "null"),
@@ -31,18 +30,18 @@ fn orders(stub: &Stub) -> Vec<String> {
 }
 
 #[test]
-fn an_order_goes_to_every_live_worker_that_matches_even_if_one_refuses_it() {
+fn one_order_goes_to_all_that_match_and_those_that_another_one_keeps_quiet_are_told() {
     let stub = fleet();
     let chosen = ["--pool", "gpu", "--selector", "zone=a"];
-    let words = [&["workers", "quiet", "--server", &stub.url][..], &chosen].concat();
+    let words = [&["workers", "resume", "--server", &stub.url][..], &chosen].concat();
     let said = outlast(&words);
-    assert_eq!(said.code, 4, "{}", said.err);
-    assert!(said.err.contains("1 of 2 refused, 1 done"), "{}", said.err);
-    assert!(said.err.contains("worker c is draining"), "{}", said.err);
-    assert_eq!(said.out.lines().count(), 2, "{}", said.out);
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("1 stay quiet"), "{}", said.err);
+    assert!(said.err.contains("resume \"!spot\" too"), "{}", said.err);
+    assert_eq!(said.out.lines().count(), 3, "{}", said.out);
     let listed = stub.asked().remove(0).line;
     assert!(listed.contains("selector=pool%3Dgpu%2Czone%3Da"), "{listed}");
-    assert_eq!(orders(&stub), ["POST /api/v1/workers/a/quiet", "POST /api/v1/workers/c/quiet"]);
+    assert_eq!(orders(&stub), ["POST /api/v1/workers/orders"]);
 }
 
 #[test]
@@ -59,12 +58,17 @@ fn a_dry_run_lists_whom_the_order_would_go_to_and_sends_none() {
 
 #[test]
 fn an_order_that_no_live_worker_gets_is_an_error() {
-    let stopped = r#"{"data":[{"id":"b","name":"w-b","state":"stopped"}]}"#;
-    let stub = Stub::always(200, stopped);
+    let stub = Stub::start(|asked, _| {
+        let answer = match asked.line.starts_with("POST") {
+            true => r#"{"data":{"standing_order":"unchanged","moved":[],"kept":[]}}"#,
+            false => r#"{"data":[{"id":"b","name":"w-b","state":"stopped"}]}"#,
+        };
+        (200, answer.to_owned())
+    });
     let said = outlast(&["workers", "resume", "--selector", "zone=a", "--server", &stub.url]);
     assert_eq!(said.code, 3);
     assert!(said.err.starts_with("error: no live worker matches zone=a\nhint: "), "{}", said.err);
     let both = outlast(&["workers", "drain", "w", "--pool", "gpu", "--server", &stub.url]);
     assert_eq!((both.code, both.out.as_str()), (2, ""));
-    assert_eq!(orders(&stub), Vec::<String>::new());
+    assert_eq!(orders(&stub), ["POST /api/v1/workers/orders"]);
 }

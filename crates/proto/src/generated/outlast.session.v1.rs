@@ -77,6 +77,9 @@ pub struct Hello {
     /// as the last welcome said; 0 is not known
     #[prost(uint64, tag = "16")]
     pub store_generation: u64,
+    /// of the same process, before it lapsed; what it was
+    #[prost(bytes = "bytes", tag = "17")]
+    pub previous_worker_id: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttemptKey {

@@ -22,6 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use outlast_core::id::WorkerId;
 use outlast_core::time::{BootTime, Span};
 use outlast_core::worker::lifecycle::Stage;
 use outlast_proto::v1;
@@ -128,6 +129,8 @@ struct SessionState {
     connection: Connection,
     /// This identity was welcomed before.
     resumed: bool,
+    /// The identity before this one, until this one is welcomed: what it was ordered still holds.
+    previous: Option<WorkerId>,
     /// Of the store, as the last welcome said.
     store_generation: u64,
     /// Since when the server turns us away although it welcomed us before.
@@ -148,6 +151,7 @@ impl SessionState {
         Self {
             connection,
             resumed: false,
+            previous: None,
             store_generation: 0,
             denied_since: None,
             attachment: 0,

@@ -222,6 +222,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Attach(_)
         | Command::Worker(_)
         | Command::Lapse(_)
+        | Command::OrderWorkers(_)
         | Command::Extend(_)
         | Command::Reset => Lane::Renew,
         Command::Start(_)

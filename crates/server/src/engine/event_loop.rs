@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::BootTime;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::Command;
 use outlast_store::command::{Lapse, ReportedOutcome};
 use tokio::sync::{mpsc, oneshot};
@@ -56,7 +57,6 @@ use crate::engine::sessions::{Session, Sessions};
 use crate::engine::shared_state::SharedState;
 use crate::engine::slow_kinds::SlowKinds;
 use crate::engine::store_health::Lane;
-use crate::engine::worker_order::WorkerOrder;
 use crate::metrics::Metrics;
 
 /// Most inputs handled before a batch is made.

@@ -2,6 +2,7 @@
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{ClassId, Lapse};
 use outlast_store::signal::Heard;
 use outlast_store::{Command, Reply};
@@ -10,7 +11,6 @@ use tokio::sync::oneshot;
 use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
 use crate::engine::sessions::Session;
-use crate::engine::worker_order::WorkerOrder;
 
 /// Answers one submitted command, and hands it back.
 pub(crate) type ReplySender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;

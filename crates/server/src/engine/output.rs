@@ -2,10 +2,9 @@
 //! module turns it into messages.
 
 use outlast_core::id::{Epoch, JobId};
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::reply::{Claimed, MoveRefusal};
 use tokio::sync::mpsc;
-
-use crate::engine::worker_order::WorkerOrder;
 
 /// Carries output to the stream of one session.
 pub(crate) type OutputSender = mpsc::UnboundedSender<SessionOutput>;

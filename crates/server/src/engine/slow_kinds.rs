@@ -81,7 +81,8 @@ fn kind_of(it: &impl Submitted) -> Option<Kind> {
         Command::Queue(_)
         | Command::SetQueue(_)
         | Command::SetLimit(_)
-        | Command::RemoveLimit(_) => Some(Kind::Same(discriminant(it.command()))),
+        | Command::RemoveLimit(_)
+        | Command::OrderWorkers(_) => Some(Kind::Same(discriminant(it.command()))),
         other => subject_of(other).map(Kind::About),
     }
 }

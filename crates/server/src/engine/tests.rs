@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use outlast_core::budget::{Budgets, ScheduledTimeout};
 use outlast_core::gate::Rate;
-use outlast_core::id::{Epoch, JobId};
+use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
@@ -517,6 +517,7 @@ pub(crate) async fn register_sdk_worker(
         lease,
         about: r#"{"types":["noop"]}"#.into(),
         plain_id: None,
+        previous: None,
     };
     engine.submit(Command::Register(Box::new(registration))).await.unwrap();
     profile

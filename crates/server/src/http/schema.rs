@@ -15,7 +15,7 @@ use build::{
 };
 use native::{
     action, attempt, doctor, event, execution, execution_request, limit, limit_in_list,
-    limit_request, worker,
+    limit_request, worker, worker_order, worker_order_request, workers_ordered,
 };
 use ojs::{job, job_request, queue, queue_request, queue_set};
 
@@ -37,6 +37,9 @@ pub(crate) enum Schema {
     Workers,
     Forgotten,
     Limit,
+    WorkerOrders,
+    WorkersOrdered,
+    WorkerOrderRequest,
     LimitRequest,
     Limits,
     LimitGone,
@@ -124,6 +127,9 @@ impl Schema {
             Self::Workers => page("Worker"),
             Self::Forgotten => data(object(&[("id", uuid()), ("forgotten", flag())])),
             Self::Limit => data(named("Limit")),
+            Self::WorkerOrders => object(&[("data", list(worker_order()))]),
+            Self::WorkersOrdered => data(workers_ordered()),
+            Self::WorkerOrderRequest => worker_order_request(),
             Self::LimitRequest => limit_request(),
             Self::Limits => object(&[("data", list(limit_in_list()))]),
             Self::LimitGone => data(object(&[("name", text()), ("removed", flag())])),

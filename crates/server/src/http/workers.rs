@@ -1,5 +1,7 @@
 //! Workers: show, quiet, resume, drain, forget.
 
+mod orders;
+
 use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::WorkerId;
 use outlast_core::labels;
@@ -7,6 +9,7 @@ use outlast_core::limits::PAGE_MAX;
 use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::StoreError;
 use outlast_store::command::ForgetWorker;
 use outlast_store::query::{Page, WorkerPage, WorkerQuery};
@@ -23,7 +26,6 @@ use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::engine::WorkerOrder;
 
 const QUERY: &[(&str, &str)] = &[
     ("status", "`active` or `inactive`"),
@@ -39,7 +41,7 @@ const QUERY: &[(&str, &str)] = &[
 
 pub(super) fn routes() -> Routes {
     let path = |rest: &str| format!("/api/v1/workers/{{id}}{rest}");
-    Routes::new()
+    orders::routes()
         .add(
             get("/api/v1/workers", Scope::Read, "Lists workers", Schema::Workers).query(QUERY),
             list,

@@ -3,6 +3,7 @@
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
+use outlast_core::worker::order::in_force;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
     Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
@@ -11,6 +12,7 @@ use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::InFlightJob;
 use outlast_store::reply::RenewRefusal;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
@@ -18,6 +20,7 @@ use tokio_util::sync::DropGuard;
 use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::OutputSender;
+use crate::engine::profile::Profile;
 use crate::engine::sessions::{AttachedAs, AttemptProgress, InFlightAttempt, Session};
 use crate::engine::{Engine, Unavailable};
 use crate::session::convert::refused;
@@ -98,7 +101,7 @@ pub(super) async fn attach(
     let phase = reconcile_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
 
     let of = AttachedAs { worker, number: attached.session, name: &hello.name };
-    let mut session = Session::new(of, profile, outgoing.outputs.clone(), closer);
+    let mut session = Session::new(of, Arc::clone(&profile), outgoing.outputs.clone(), closer);
     session.set_running(phase == Phase::Running);
     hold(&mut session, &stored, &hello);
     engine.shared().leases.watch().welcomed(worker, boot_time());
@@ -117,13 +120,23 @@ pub(super) async fn attach(
         answers_output: true,
     }));
     if convert::wire_phase(phase) != hello.phase() {
-        let set = SetPhase { phase: convert::wire_phase(phase).into(), by: "server".into() };
+        let by = who_ordered(engine, &profile).await?;
+        let set = SetPhase { phase: convert::wire_phase(phase).into(), by };
         let orders = vec![Order { what: Some(order::What::Phase(set)) }];
         send(Body::Orders(Orders { orders }));
     }
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
+}
+
+/// Who wants the worker to be in another phase than it says.
+async fn who_ordered(engine: &Engine, profile: &Profile) -> Result<String, Unavailable> {
+    let orders = engine.store().standing_orders().await.map_err(unavailable)?;
+    Ok(match in_force(&orders, &profile.labels) {
+        Some(order) => format!("{} for workers with {}", order.set_by, order.selector),
+        None => "server".to_owned(),
+    })
 }
 
 /// Records what both sides say that the worker holds.

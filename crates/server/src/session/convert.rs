@@ -9,6 +9,7 @@ use outlast_core::job::Refusal;
 use outlast_core::limits;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Phase;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_proto::v1::{self, AttemptKey, Hello, RefusalCode, Refused, Verdict};
 use outlast_store::Command;
 use outlast_store::command::{
@@ -20,7 +21,6 @@ use outlast_store_rules::rules::reported_loss_error;
 use outlast_wire::json;
 use uuid::Uuid;
 
-use crate::engine::WorkerOrder;
 use crate::engine::input::SessionReport;
 use crate::engine::profile::{Profile, with_facts};
 
@@ -128,6 +128,7 @@ pub(crate) fn registration(
         lease,
         about: about.to_string(),
         plain_id: None,
+        previous: worker_id(&hello.previous_worker_id),
     }
 }
 

@@ -256,6 +256,12 @@ async fn order_workers(api: &mut Described) {
         api.post(&format!("/api/v1/workers/w/{order}"), json!({})).await.expect(200);
     }
     api.get("/api/v1/workers/w").await.expect(200);
+    for order in ["drain", "resume"] {
+        let order = json!({"order": order, "selector": "!spot, pool=gpu"});
+        api.post("/api/v1/workers/orders", order).await.expect(200);
+        api.get("/api/v1/workers/orders").await.expect(200);
+    }
+    api.post("/api/v1/workers/orders", json!({"order": "drain"})).await.expect(400);
     api.ask(Method::DELETE, "/api/v1/workers/w", None).await.expect(409);
     api.get("/api/v1/workers/nobody").await.expect(404);
     let end = json!({"worker_id": "w", "state": "terminated"});

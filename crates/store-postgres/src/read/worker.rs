@@ -4,8 +4,9 @@ use std::iter;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
-use outlast_store::command::WorkerRole;
+use outlast_store::command::{WorkerRole, standing_order};
 use outlast_store::query::{WorkerPage, WorkerQuery};
 use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
@@ -37,6 +38,23 @@ macro_rules! select_workers {
 
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<WorkerRecord>, StoreError> {
     let rows = reader.all(select_workers!("from worker w"), &[]).await?;
+    rows.iter().map(of_row).collect()
+}
+
+/// The orders that hold for workers to come.
+pub(crate) const STANDING_ORDERS: &str =
+    "select selector, kind, set_by, set_at from worker_order order by selector collate \"C\"";
+
+pub(crate) async fn standing_orders(reader: &Reader) -> Result<Vec<StandingOrder>, StoreError> {
+    standing_orders_of(&reader.all(STANDING_ORDERS, &[]).await?)
+}
+
+/// Reads them from rows of [`STANDING_ORDERS`].
+pub(crate) fn standing_orders_of(rows: &[Row]) -> Result<Vec<StandingOrder>, StoreError> {
+    let of_row = |row: &Row| {
+        let (selector, kind): (String, String) = (get(row, 0)?, get(row, 1)?);
+        standing_order(&selector, &kind, get(row, 2)?, row::time(row, 3)?)
+    };
     rows.iter().map(of_row).collect()
 }
 

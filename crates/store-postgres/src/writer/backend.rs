@@ -6,6 +6,7 @@ use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
@@ -22,8 +23,8 @@ use outlast_store_rules::apply::step::Step;
 use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
-    Backend, Found, FoundLimit, JobTables, Key, KeyTables, LeaderTables, LimitTables, QueueTables,
-    Transaction, WorkerChange, WorkerTables,
+    Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
+    QueueTables, StandingChange, Transaction, WorkerChange, WorkerTables,
 };
 
 use crate::connection::values;
@@ -209,6 +210,19 @@ impl WorkerTables for Tx<'_> {
 
     fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), Failure> {
         Ok(self.note_worker(id, change)?)
+    }
+
+    async fn standing_orders(&mut self) -> Result<Vec<StandingOrder>, Failure> {
+        Ok(self.seen.orders.values().cloned().collect())
+    }
+
+    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, Failure> {
+        Ok(self.known_living())
+    }
+
+    fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), Failure> {
+        self.note_standing_order(change);
+        Ok(())
     }
 }
 

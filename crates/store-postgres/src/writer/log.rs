@@ -63,7 +63,8 @@ impl Tx<'_> {
     pub(super) async fn delete_all(&mut self) -> Result<(), Failure> {
         self.query(
             "truncate job_row, ready, waiting, expiry, active, attempt_row, finished,
-                 dead_letter_row, checkpoint, log, log_size, event_batch, worker, queue, class,
+                 dead_letter_row, checkpoint, log, log_size, event_batch, worker, worker_order, queue,
+                 class,
                  idempotency, idempotency_job, arrival, tally, tally_slot, depth, depth_slot,
                  class_block,
                  limit_rule, gate, gate_held, unique_key restart identity",
@@ -80,6 +81,8 @@ impl Tx<'_> {
         self.seen.jobs.clear();
         self.seen.remembered.clear();
         self.seen.workers.clear();
+        self.seen.labels.clear();
+        self.seen.orders.clear();
         self.seen.in_flight.clear();
         self.seen.stored.clear();
         self.seen.keys.clear();

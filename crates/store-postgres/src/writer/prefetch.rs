@@ -10,13 +10,14 @@ use uuid::Uuid;
 
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
+use crate::read::worker::STANDING_ORDERS;
 use crate::row::{self, get, int};
 use crate::writer::Tx;
 use crate::writer::depth::{LOCK_SERVERS, LOCK_SLOTS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
-use crate::writer::workers::known_of;
+use crate::writer::workers::{ORDERS_LOCK, known_of};
 
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
@@ -35,6 +36,19 @@ struct Prefetch {
     /// Whether jobs take unique keys.
     unique: bool,
     others: Others,
+    registers: Registers,
+}
+
+/// What the batch has to do with workers to come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Registers {
+    /// Nothing.
+    #[default]
+    None,
+    /// It registers some: no order to them is given meanwhile.
+    Some,
+    /// It orders all workers something: no other registers meanwhile.
+    OrdersAll,
 }
 
 /// What other servers do while the batch is under way.
@@ -96,7 +110,15 @@ impl Prefetch {
                 self.change(renew.worker);
                 self.counted.push(renew.worker.0);
             }
-            Command::Register(registration) => self.change(registration.id),
+            Command::Register(registration) => {
+                self.change(registration.id);
+                self.workers.extend(registration.previous.map(|previous| previous.0));
+                self.registers = self.registers.max(Registers::Some);
+            }
+            Command::OrderWorkers(_) => {
+                self.exact = true;
+                self.registers = Registers::OrdersAll;
+            }
             Command::Attach(attach) => self.change(attach.worker),
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
@@ -124,6 +146,8 @@ pub(super) enum Take {
     Time,
     Known,
     Workers,
+    Living,
+    Orders,
     Counts,
 }
 
@@ -194,6 +218,14 @@ impl Tx<'_> {
             statements.push((Take::Nothing, Statement::plain(LOCK_SERVERS)));
             statements.push((Take::Nothing, Statement::plain(LOCK_SLOTS)));
         }
+        let turn = match need.registers {
+            Registers::None => None,
+            Registers::Some => Some("select pg_advisory_xact_lock_shared($1)"),
+            Registers::OrdersAll => Some("select pg_advisory_xact_lock($1)"),
+        };
+        if let Some(turn) = turn {
+            statements.push((Take::Nothing, Statement::new(turn, values![ORDERS_LOCK])));
+        }
         let opened = values![id.server, int(id.n), known, self.slot];
         statements.push((Take::Time, Statement::new(mark, opened)));
         if let Some(brief) = self.locks.brief {
@@ -207,7 +239,17 @@ impl Tx<'_> {
             // Another transaction may have taken the same key, and not have ended yet.
             statements.push((Take::Nothing, Statement::plain("set local lock_timeout = '100ms'")));
         }
-        if !need.workers.is_empty() {
+        if need.registers != Registers::None {
+            statements.push((Take::Orders, Statement::plain(STANDING_ORDERS)));
+        }
+        if need.registers == Registers::OrdersAll {
+            let ids: Vec<Uuid> = need.workers.iter().copied().collect();
+            let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
+                               attachment, plain_id is not null, labels
+                        from worker where liveness < 2 or id = any($1::uuid[])
+                        order by id for update";
+            statements.push((Take::Living, Statement::new(lock, values![ids])));
+        } else if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
                                attachment, plain_id is not null
@@ -251,6 +293,17 @@ impl Tx<'_> {
                     self.seen.workers.insert(WorkerId(get(row, 0)?), Some(known_of(row)?));
                 }
             }
+            Take::Living => {
+                for row in rows {
+                    let id = WorkerId(get(row, 0)?);
+                    self.seen.workers.insert(id, Some(known_of(row)?));
+                    let labels: &str = get(row, 8)?;
+                    let damaged = |_json| StoreError::Corrupt(format!("labels of worker {id}"));
+                    let labels = serde_json::from_str(labels).map_err(damaged)?;
+                    self.seen.labels.insert(id, labels);
+                }
+            }
+            Take::Orders => self.take_orders(rows)?,
             Take::Counts => self.take_counts(rows)?,
         }
         Ok(())

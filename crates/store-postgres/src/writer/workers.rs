@@ -10,7 +10,7 @@ use outlast_store::StoreError;
 use outlast_store::command::Registration;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::worker::{replaced_columns, standing_words};
-use outlast_store_rules::backend::WorkerChange;
+use outlast_store_rules::backend::{Labels, StandingChange, WorkerChange};
 use outlast_store_rules::codec::json;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::connection::{Statement, values};
 use crate::failure::Failure;
 use crate::floors::look::Columns;
+use crate::read::worker::standing_orders_of;
 use crate::row::{self, get, int, moving_columns, text};
 use crate::writer::Tx;
 use crate::writer::load::{moving, of_active, select_active};
@@ -35,6 +36,10 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
         plain: get(row, 7)?,
     })
 }
+
+/// Held shared by batches that register workers, and alone by one that orders them something:
+/// `orders` as a number.
+pub(super) const ORDERS_LOCK: i64 = 0x6f72_6465_7273;
 
 /// Counts the attempts that workers hold, and those of them that are not cancelled. Bounds on the
 /// number alone would also fit the primary key, which holds the attempts of all workers; and a scan
@@ -213,7 +218,53 @@ impl Tx<'_> {
             ],
         );
         self.seen.workers.insert(registration.id, Some(*known));
+        self.seen.labels.insert(registration.id, registration.labels.clone());
         Ok(())
+    }
+
+    /// Returns the workers that hold a lease, locked, with their labels.
+    pub(super) fn known_living(&self) -> Vec<(WorkerId, Labels)> {
+        let lives =
+            |id: &WorkerId| self.known_worker(*id).is_some_and(|it| it.standing.holds_lease());
+        let living = self.seen.labels.iter().filter(|(id, _)| lives(id));
+        living.map(|(id, labels)| (*id, labels.clone())).collect()
+    }
+
+    /// Keeps the orders that hold for workers to come.
+    pub(super) fn take_orders(&mut self, rows: &[Row]) -> Result<(), StoreError> {
+        for order in standing_orders_of(rows)? {
+            self.seen.orders.insert(order.selector.clone(), order);
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_standing_order(&mut self, change: StandingChange<'_>) {
+        match change {
+            StandingChange::Stands(order) => {
+                self.write(
+                    "insert into worker_order (selector, kind, set_by, set_at)
+                     values ($1, $2, $3, $4)
+                     on conflict (selector) do update set kind = excluded.kind,
+                         set_by = excluded.set_by, set_at = excluded.set_at",
+                    values![
+                        order.selector.to_string(),
+                        order.order.as_str(),
+                        text(&order.set_by),
+                        order.set_at.0,
+                    ],
+                );
+                self.seen.orders.insert(order.selector.clone(), order.clone());
+            }
+            StandingChange::Lifted(selector) => {
+                let sql = "delete from worker_order where selector = $1";
+                self.write(sql, values![selector.to_string()]);
+                self.seen.orders.remove(selector);
+            }
+            StandingChange::AllLifted => {
+                self.write("delete from worker_order", values![]);
+                self.seen.orders.clear();
+            }
+        }
     }
 
     /// Notes a renewed lease: one row, whatever the worker runs.

@@ -268,6 +268,7 @@ pub(crate) fn registration(worker: WorkerId, lease: Span) -> Registration {
         lease,
         about: "{}".into(),
         plain_id: None,
+        previous: None,
     }
 }
 

@@ -3,32 +3,48 @@
 use std::borrow::Cow;
 
 use outlast_core::evidence::Evidence;
+use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap, Transition};
 use outlast_core::time::{Span, Timestamp};
-use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_core::worker::liveness::{
+    Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
+};
+use outlast_core::worker::order::{StandingOrder, first_phase};
 use outlast_store::StoreError;
 use outlast_store::command::{Attach, EndDetail, Lapse, LapseScope, Registration, WorkerMove};
-use outlast_store::event::EventName;
+use outlast_store::event::{Event, EventName};
 use outlast_store::reply::{RenewRefusal, WorkerMoveRefusal};
 
 use super::loaded::{KnownWorker, Loaded};
 use super::{Decided, Outbox};
 use crate::rules::{Context, Leave, lost_error, worker_event, worker_event_name};
 
+/// What was said of a worker before it registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Before<'a> {
+    /// As it is stored, if it is.
+    pub found: Option<&'a KnownWorker>,
+    /// How it stood under the identity that the same process had before.
+    pub previous: Option<Standing>,
+    /// The order in force that holds for workers to come.
+    pub order: Option<&'a StandingOrder>,
+}
+
 /// Decides how a worker stands after it has registered. A registration is safe to repeat.
 ///
 /// # Errors
 /// Returns why it may not register.
 pub fn register(
-    found: Option<&KnownWorker>,
+    before: Before<'_>,
     registration: &Registration,
     now: Timestamp,
     outbox: &mut Outbox,
 ) -> Result<KnownWorker, WorkerRefusal> {
     let lease_until = now.after(registration.lease);
-    let known = match found {
+    let phase = first_phase(before.previous, before.order);
+    let known = match before.found {
         None => KnownWorker {
-            standing: Standing::NEW,
+            standing: Standing { phase, ..Standing::NEW },
             session: 0,
             attachment: 0,
             renewal: 1,
@@ -43,10 +59,37 @@ pub fn register(
             ..*found
         },
     };
-    let by = format!("worker {}", registration.id);
+    let id = registration.id;
+    let by = format!("worker {id}");
     let name = EventName::WorkerRegistered;
-    outbox.events.push(worker_event(registration.id, name, now, &by, registration.name.as_str()));
+    outbox.events.push(worker_event(id, name, now, &by, registration.name.as_str()));
+    if before.found.is_none() {
+        outbox.events.extend(first_phase_event(id, known.standing.phase, before.order, now));
+    }
     Ok(known)
+}
+
+/// Returns the event of a worker that does not take work from its beginning, with the reason.
+#[must_use]
+pub fn first_phase_event(
+    worker: WorkerId,
+    phase: Phase,
+    order: Option<&StandingOrder>,
+    now: Timestamp,
+) -> Option<Event> {
+    let kind = match phase {
+        Phase::Running => return None,
+        Phase::Quiet => EventName::WorkerQuiet,
+        Phase::Draining => EventName::WorkerDraining,
+    };
+    let (by, words) = match order.filter(|_| phase == Phase::Quiet) {
+        Some(order) => (
+            order.set_by.clone(),
+            format!("{} ordered for workers with {}", order.order.as_str(), order.selector),
+        ),
+        None => (format!("worker {worker}"), "ordered before it registered again".to_owned()),
+    };
+    Some(worker_event(worker, kind, now, &by, words))
 }
 
 /// Renews a lease: one row, whatever the worker runs.

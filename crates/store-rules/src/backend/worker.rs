@@ -2,6 +2,7 @@
 
 use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
+use outlast_core::worker::order::in_force;
 use outlast_store::command::{Attach, Command, Lapse, Registration, Renew, WorkerMove};
 use outlast_store::reply::{
     Attached, Moved, NotFound, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
@@ -9,15 +10,22 @@ use outlast_store::reply::{
 
 use super::{Backend, WorkerChange, carry_out};
 use crate::apply::loaded::KnownWorker;
-use crate::apply::worker::{self, Release};
+use crate::apply::worker::{self, Before, Release};
 
-pub(super) fn register<B: Backend>(
+pub(super) async fn register<B: Backend>(
     backend: &mut B,
     registration: &Registration,
 ) -> Result<Result<Standing, WorkerRefusal>, B::Error> {
     let found = backend.worker(registration.id)?;
+    let previous = match registration.previous {
+        Some(previous) => backend.worker(previous)?.map(|known| known.standing),
+        None => None,
+    };
+    let orders = backend.standing_orders().await?;
+    let order = in_force(&orders, &registration.labels);
+    let before = Before { found: found.as_ref(), previous, order };
     let now = backend.context().now;
-    let known = match worker::register(found.as_ref(), registration, now, backend.outbox()) {
+    let known = match worker::register(before, registration, now, backend.outbox()) {
         Ok(known) => known,
         Err(refusal) => return Ok(Err(refusal)),
     };

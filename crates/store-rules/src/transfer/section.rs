@@ -87,7 +87,7 @@ impl Section {
     /// Whether exports of earlier builds lack the whole section: they hold nothing of it.
     #[must_use]
     pub fn is_added(&self) -> bool {
-        matches!(self.name, "limit_rule" | "unique_key")
+        matches!(self.name, "limit_rule" | "unique_key" | "worker_order")
     }
 
     /// Returns the columns of the key.
@@ -326,5 +326,10 @@ pub static SECTIONS: &[Section] = &[
             text("about"),
             maybe(text("plain_id")),
         ],
+    },
+    Section {
+        name: "worker_order",
+        key: 1,
+        columns: &[text("selector"), text("kind"), text("set_by"), int("set_at")],
     },
 ];

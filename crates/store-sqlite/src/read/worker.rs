@@ -6,11 +6,13 @@ use std::collections::{HashMap, HashSet};
 use outlast_core::id::WorkerId;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
-use outlast_store::command::WorkerRole;
+use outlast_store::command::{WorkerRole, standing_order};
 use outlast_store::query::{WorkerPage, WorkerQuery};
 use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
+use outlast_store_rules::backend::Labels;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 use uuid::Uuid;
@@ -41,6 +43,36 @@ pub(crate) fn all(db: &Connection) -> Result<Vec<WorkerRecord>, StoreError> {
     let mut workers = found(db, select_workers!(""), [])?;
     note_held(&holdings(db)?, &mut workers);
     Ok(workers)
+}
+
+/// Reads the orders that hold for workers to come, by selector.
+pub(crate) fn standing_orders(db: &Connection) -> Result<Vec<StandingOrder>, StoreError> {
+    let sql = "select selector, kind, set_by, set_at from worker_order order by selector";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut rows = select.query([]).map_err(failed)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let text = |at| row.get::<_, String>(at).map_err(failed);
+        let set_at = row::time(row, 3).map_err(failed)?;
+        all.push(standing_order(&text(0)?, &text(1)?, text(2)?, set_at)?);
+    }
+    Ok(all)
+}
+
+/// Reads the workers that hold a lease, with their labels, by id.
+pub(crate) fn living(db: &Connection) -> Result<Vec<(WorkerId, Labels)>, StoreError> {
+    let sql = "select id, labels from worker where liveness < 2 order by id";
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut rows = select.query([]).map_err(failed)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let (id, labels): (String, String) =
+            (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        let damaged = || StoreError::Corrupt(format!("worker {id} cannot be read"));
+        let labels = serde_json::from_str(&labels).map_err(|_json| damaged())?;
+        all.push((WorkerId(Uuid::try_parse(&id).map_err(|_text| damaged())?), labels));
+    }
+    Ok(all)
 }
 
 /// What is asked for of a page, in SQL, with the words of the query.

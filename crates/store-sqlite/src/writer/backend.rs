@@ -7,6 +7,7 @@ use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::time::Timestamp;
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -26,8 +27,8 @@ use outlast_store_rules::apply::step::Step;
 use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
-    Backend, Found, FoundLimit, JobTables, Key, KeyTables, LeaderTables, LimitTables, QueueTables,
-    Transaction, WorkerChange, WorkerTables,
+    Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
+    QueueTables, StandingChange, Transaction, WorkerChange, WorkerTables,
 };
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -168,6 +169,18 @@ impl WorkerTables for Tx<'_> {
 
     fn write_worker(&mut self, id: WorkerId, change: WorkerChange<'_>) -> Result<(), StoreError> {
         self.update_worker(id, change)
+    }
+
+    async fn standing_orders(&mut self) -> Result<Vec<StandingOrder>, StoreError> {
+        read::worker::standing_orders(self.db)
+    }
+
+    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, StoreError> {
+        read::worker::living(self.db)
+    }
+
+    fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), StoreError> {
+        self.update_standing_order(change)
     }
 }
 

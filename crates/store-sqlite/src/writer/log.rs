@@ -58,7 +58,8 @@ impl Tx<'_> {
                  delete from active; delete from attempt_row; delete from finished;
                  delete from dead_letter_row; delete from checkpoint; delete from log;
                  delete from log_size;
-                 delete from event_batch; delete from worker; delete from queue;
+                 delete from event_batch; delete from worker; delete from worker_order;
+                 delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
                  delete from tally; delete from class_block;
                  delete from limit_rule; delete from gate; delete from unique_key;",

@@ -9,7 +9,7 @@ use outlast_store::StoreError;
 use outlast_store::command::Registration;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::worker::{replaced_columns, standing_words};
-use outlast_store_rules::backend::WorkerChange;
+use outlast_store_rules::backend::{StandingChange, WorkerChange};
 use outlast_store_rules::codec::json;
 use rusqlite::{OptionalExtension as _, params};
 
@@ -180,6 +180,24 @@ impl Tx<'_> {
             ),
         )?;
         Ok(())
+    }
+
+    pub(super) fn update_standing_order(
+        &self,
+        change: StandingChange<'_>,
+    ) -> Result<(), StoreError> {
+        match change {
+            StandingChange::Stands(order) => self.execute(
+                "insert or replace into worker_order (selector, kind, set_by, set_at)
+                 values (?, ?, ?, ?)",
+                (order.selector.to_string(), order.order.as_str(), &order.set_by, order.set_at.0),
+            ),
+            StandingChange::Lifted(selector) => {
+                self.execute("delete from worker_order where selector = ?", [selector.to_string()])
+            }
+            StandingChange::AllLifted => self.execute("delete from worker_order", []),
+        }
+        .map(|_| ())
     }
 
     pub(super) fn load_plain_attempts(&self, worker: WorkerId) -> Result<Vec<Loaded>, StoreError> {

@@ -185,6 +185,7 @@ impl<'h, H: Harness> World<'h, H> {
             lease: LEASE,
             about: "{}".into(),
             plain_id: None,
+            previous: None,
         }
     }
 

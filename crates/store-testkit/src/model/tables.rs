@@ -8,7 +8,9 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::order::StandingOrder;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::event::Event;
 use outlast_store::idempotency::Fingerprint;
@@ -39,6 +41,8 @@ pub(super) struct Tables {
     /// Jobs that may be claimed, by class.
     pub(super) ready: BTreeMap<ClassId, BTreeSet<Position>>,
     pub(super) workers: BTreeMap<WorkerId, WorkerRecord>,
+    /// Orders that hold for workers to come.
+    pub(super) orders: BTreeMap<Selector, StandingOrder>,
     /// Queues that someone paused, resumed or set, and whether they are paused.
     pub(super) paused: BTreeMap<String, bool>,
     /// Settings of queues, by name.

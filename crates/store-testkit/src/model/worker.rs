@@ -7,15 +7,22 @@ use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_core::worker::order::{
+    self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder, first_phase, in_force,
+};
 use outlast_store::command::{
-    Attach, EndDetail, Lapse, LapseScope, Registration, Renew, WorkerMove,
+    Attach, EndDetail, Lapse, LapseScope, OrderWorkers, Registration, Renew, WorkerMove,
 };
 use outlast_store::event::EventName;
 use outlast_store::record::WorkerRecord;
 use outlast_store::reply::{
     Attached, Moved, NotFound, RenewRefusal, Renewed, WorkerMoveRefusal, WorkerMoved,
+    WorkersOrdered,
 };
-use outlast_store_rules::rules::{Leave, lost_error, worker_event, worker_event_name};
+use outlast_store_rules::apply::worker::first_phase_event;
+use outlast_store_rules::rules::{
+    Leave, lost_error, standing_order_event, worker_event, worker_event_name,
+};
 
 use crate::model::tables::{Row, Seq};
 use crate::model::tx::{Cause, Tx};
@@ -32,8 +39,14 @@ impl Tx<'_> {
     pub(super) fn register(&mut self, new: &Registration) -> Result<Standing, WorkerRefusal> {
         let now = self.now();
         let known = self.tables.workers.get(&new.id);
+        let is_new = known.is_none();
         let row = known.cloned().unwrap_or_else(|| fresh(new, now));
-        let standing = decide(row.standing, WorkerEvent::Beat)?;
+        let mut standing = decide(row.standing, WorkerEvent::Beat)?;
+        let order = in_force(self.tables.orders.values(), &new.labels).cloned();
+        if is_new {
+            let previous = new.previous.and_then(|id| self.tables.workers.get(&id));
+            standing.phase = first_phase(previous.map(|row| row.standing), order.as_ref());
+        }
         self.keep(WorkerRecord {
             standing,
             name: new.name.clone(),
@@ -57,7 +70,62 @@ impl Tx<'_> {
             &by,
             new.name.as_str(),
         ));
+        let event = first_phase_event(new.id, standing.phase, order.as_ref(), now);
+        if let Some(event) = event.filter(|_| is_new) {
+            self.log_event(event);
+        }
         Ok(standing)
+    }
+
+    pub(super) fn order_workers(
+        &mut self,
+        given: &OrderWorkers,
+    ) -> Result<WorkersOrdered, OrderRefusal> {
+        let now = self.now();
+        let stand: Vec<_> = self.tables.orders.values().cloned().collect();
+        let change = order::change(&stand, &given.selector, given.order)?;
+        match change {
+            OrderChange::Nothing => {}
+            OrderChange::LiftAll => self.tables.orders.clear(),
+            OrderChange::LiftOne => drop(self.tables.orders.remove(&given.selector)),
+            OrderChange::Stand => {
+                let (selector, order) = (given.selector.clone(), given.order);
+                let one = StandingOrder { selector, order, set_by: given.by.clone(), set_at: now };
+                self.tables.orders.insert(given.selector.clone(), one);
+            }
+        }
+        if change != OrderChange::Nothing {
+            self.log_event(standing_order_event(given.order, &given.selector, now, &given.by));
+        }
+        let chosen: Vec<WorkerRecord> = self
+            .tables
+            .workers
+            .values()
+            .filter(|row| row.standing.holds_lease())
+            .filter(|row| order::matches(&given.selector, &row.labels))
+            .cloned()
+            .collect();
+        let (mut moved, mut kept) = (Vec::new(), Vec::new());
+        for row in chosen {
+            let other = in_force(self.tables.orders.values(), &row.labels);
+            match (given.order, other) {
+                (WorkerOrder::Resume, Some(other)) => kept.push((row.id, other.selector.clone())),
+                _ => {
+                    let step = WorkerMove {
+                        worker: row.id,
+                        event: given.order.event(),
+                        session: None,
+                        by: given.by.clone(),
+                        evidence: format!("ordered by {}", given.by).into(),
+                    };
+                    let after = self.move_worker(&step).ok();
+                    moved.extend(
+                        after.filter(|after| after.standing != row.standing).map(|_| row.id),
+                    );
+                }
+            }
+        }
+        Ok(WorkersOrdered { change, moved, kept })
     }
 
     pub(super) fn renew(&mut self, renew: &Renew) -> Result<Renewed, RenewRefusal> {

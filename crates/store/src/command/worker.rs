@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
-use outlast_core::time::Span;
+use outlast_core::selector::Selector;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerEvent, WorkerRefusal};
+use outlast_core::worker::order::{OrderChange, OrderRefusal, StandingOrder, WorkerOrder};
 
 use super::order::NotFound;
 use super::report::Moved;
+use crate::error::StoreError;
 use crate::request::{boxed_requests, newtype_requests, requests};
 
 /// A native worker's heartbeat.
@@ -45,6 +48,9 @@ pub struct Registration {
     pub about: String,
     /// For a plain OJS worker: the id it gave itself.
     pub plain_id: Option<String>,
+    /// The identity that the same process had before, and that has lapsed: what it was ordered
+    /// then still holds.
+    pub previous: Option<WorkerId>,
 }
 
 /// What kind of worker it is.
@@ -212,6 +218,48 @@ pub enum WorkerMoveRefusal {
     },
 }
 
+/// An order to all live workers that a selector chooses. Quiet and drain hold for those that start
+/// later too, until the same workers are resumed ([`outlast_core::worker::order`]); an order to
+/// every worker does not.
+#[derive(Clone, Debug)]
+pub struct OrderWorkers {
+    /// Which workers; all if it asks for nothing.
+    pub selector: Selector,
+    /// What they are to do.
+    pub order: WorkerOrder,
+    /// Who orders it, for the event log.
+    pub by: String,
+}
+
+/// What became of an order to workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkersOrdered {
+    /// What it did to the orders that stand.
+    pub change: OrderChange,
+    /// Workers whose phase has changed, by id.
+    pub moved: Vec<WorkerId>,
+    /// Workers that were to resume, and that another order keeps from it, with whom that one is
+    /// to; by id.
+    pub kept: Vec<(WorkerId, Selector)>,
+}
+
+/// Returns an order as its columns `selector`, `kind`, `set_by` and `set_at` are read.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when no order was stored so.
+pub fn standing_order(
+    selector: &str,
+    kind: &str,
+    set_by: String,
+    set_at: Timestamp,
+) -> Result<StandingOrder, StoreError> {
+    let corrupt =
+        || StoreError::Corrupt(format!("the order {kind:?} to {selector:?} cannot be read"));
+    let selector = selector.parse().map_err(|_error| corrupt())?;
+    let order = WorkerOrder::parse(kind).ok_or_else(corrupt)?;
+    Ok(StandingOrder { selector, order, set_by, set_at })
+}
+
 /// Forgets a worker that is no longer live.
 #[derive(Clone, Copy, Debug)]
 pub struct ForgetWorker(pub WorkerId);
@@ -224,6 +272,7 @@ requests! {
 }
 boxed_requests! {
     Registration as Register -> Registered(Result<Standing, WorkerRefusal>);
+    OrderWorkers as OrderWorkers -> WorkersOrdered(Result<WorkersOrdered, OrderRefusal>);
 }
 newtype_requests! {
     ForgetWorker as ForgetWorker -> Forgotten(Result<(), NotFound>);

@@ -40,3 +40,10 @@ pub(crate) fn text<'a>(
         .map(|value| value.as_str().ok_or_else(|| Fault::field(name, "must be a string")))
         .transpose()
 }
+
+pub(crate) fn flag(fields: &Map<String, Value>, name: &str) -> Result<Option<bool>, Fault> {
+    let value = given(fields, name);
+    value
+        .map(|value| value.as_bool().ok_or_else(|| Fault::field(name, "must be true or false")))
+        .transpose()
+}

@@ -65,6 +65,7 @@ mod shutdown;
 mod signals;
 mod silent_connections;
 mod stalls;
+mod standing_orders;
 mod streams;
 mod tls;
 mod transactions;

@@ -137,9 +137,10 @@ fn a_pool_is_drained_and_the_others_work_on() {
     assert_eq!(scene.api().try_worker(plain.id()).expect("it lives")["state"], "running");
     let next = scene.run(Run::short());
     assert_eq!(scene.worker_of(&next), "plain");
-    let none = run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpu"]);
-    assert_eq!(none.code, Some(3), "{}", none.stderr);
-    assert!(none.stderr.contains("no live worker matches pool=gpu"), "{}", none.stderr);
+    let none = run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpus"]);
+    assert_eq!(none.code, Some(0), "{}", none.stderr);
+    assert!(none.stderr.contains("no live worker matches pool=gpus\n"), "{}", none.stderr);
+    assert!(none.stderr.contains("workers that start later"), "{}", none.stderr);
     scene.judge();
 }
 

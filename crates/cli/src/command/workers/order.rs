@@ -1,7 +1,7 @@
-//! `outlast workers quiet|resume|drain`: one order for workers that are named, or for the live ones
-//! that a pool or a selector chooses.
+//! `outlast workers quiet|resume|drain`: one order for workers that are named, or for all that a
+//! pool, a version or a selector chooses, those that start later included.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal as _;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -13,6 +13,7 @@ use outlast_core::labels::{self, POOL, VERSION};
 use outlast_core::selector::Selector;
 use serde_json::{Value, json};
 
+use super::standing;
 use super::wait::{self, Verb};
 use super::{COLUMNS, Target, all, lives, page, resolve};
 use crate::command::batch::{Batch, confirm};
@@ -21,6 +22,10 @@ use crate::config::Environment;
 use crate::output;
 
 const AFTER_HELP: &str = "\
+An order to workers that are named ends with those processes, and one to --all reaches those that live.
+One by pool, version or selector also holds for workers that start later: they take no work and stay up,
+until the same workers, or all, are resumed. `outlast workers orders` lists such orders.
+
 Exit codes of --wait: 0 when all have done it; 124 when the time is over, or after Ctrl-C: the order
 holds, and the same command waits again; 1 when a worker was killed or lapsed instead.";
 
@@ -28,18 +33,18 @@ holds, and the same command waits again; 1 when a worker was killed or lapsed in
 #[command(after_help = AFTER_HELP)]
 #[command(group = ArgGroup::new("chosen").required(true).multiple(true))]
 pub(crate) struct Order {
-    /// Workers, by id, id prefix or name; or all live ones that the flags below choose
+    /// Workers, by id, id prefix or name; or all that the flags below choose
     #[arg(value_name = "WORKER", group = "chosen",
         conflicts_with_all = ["pool", "selector", "version", "all"],
         value_parser = NonEmptyStringValueParser::new())]
     workers: Vec<String>,
-    /// Live workers of this pool
+    /// Workers of this pool
     #[arg(long, value_name = "NAME", group = "chosen", value_parser = of_pool)]
     pool: Option<Selector>,
-    /// Live workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
+    /// Workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
     #[arg(long, group = "chosen", value_parser = selector)]
     selector: Option<Selector>,
-    /// Live workers with this label `version`; by default it is that of the build
+    /// Workers with this label `version`; by default it is that of the build
     #[arg(long, value_name = "VERSION", group = "chosen", value_parser = of_version)]
     version: Option<Selector>,
     /// All live workers
@@ -139,8 +144,9 @@ pub(super) async fn run(
         (None, named) => named_ones(args, &client, verb, named).await?,
         (Some(selector), _) => chosen_ones(args, &client, verb, &selector).await?,
     };
-    let Given { batch, ids } = given;
+    let Given { batch, ids, words } = given;
     let ended = end(args, batch);
+    words.iter().for_each(|words| say(&format!("{words}\n")));
     if args.waiting.wait && ended.is_ok() {
         return wait::until_done(&client, verb, ids, limit).await;
     }
@@ -152,6 +158,8 @@ pub(super) async fn run(
 struct Given {
     batch: Batch,
     ids: Vec<String>,
+    /// What else is to be said of it.
+    words: Vec<String>,
 }
 
 async fn give(client: &Client, id: &str, verb: Verb) -> Result<Value, Failure> {
@@ -206,43 +214,59 @@ fn has_drained(worker: &Value) -> bool {
     text_at(worker, "ended") == "drained"
 }
 
+/// Gives one order to all that are chosen: it reaches them together, and holds for those that start
+/// later.
 async fn chosen_ones(
     args: &Order,
     client: &Client,
     verb: Verb,
     selector: &Selector,
 ) -> Result<Given, Failure> {
-    // All are read before the first gets the order, so that no page is moved by it.
     let text = (!selector.is_empty()).then(|| selector.to_string());
-    let mut chosen = all(client, &[("selector", text)]).await?;
-    let drained = chosen.iter().filter(|worker| has_drained(worker)).count();
-    chosen.retain(lives);
-    // The same command attaches again, also when all is done.
-    if chosen.is_empty() && args.waiting.wait && verb == Verb::Drain && drained > 0 {
-        say(&format!("no live worker is left; {drained} drained\n"));
-        return Ok(Given::default());
-    }
-    if chosen.is_empty() {
-        let message = match selector.is_empty() {
-            true => "no worker lives".to_owned(),
-            false => format!("no live worker matches {selector}"),
-        };
-        let hint = "`outlast workers list` shows pools, `outlast workers show` the labels of one";
-        return Err(Failure::new(Exit::NotFound, message).with_hint(hint));
-    }
+    let mut before = all(client, &[("selector", text.clone())]).await?;
+    let drained = before.iter().filter(|worker| has_drained(worker)).count();
+    before.retain(lives);
     let mut given = Given::default();
-    for worker in chosen {
+    if args.care.dry_run {
+        if before.is_empty() {
+            return Err(none_lives(selector));
+        }
+        before.into_iter().for_each(|worker| given.batch.add("", Ok(worker)));
+        return Ok(given);
+    }
+    let to = text.as_ref().map_or_else(|| json!({"all": true}), |text| json!({"selector": text}));
+    let ordered = standing::give(client, verb, to).await?;
+    // The same command attaches again, also when all is done.
+    if before.is_empty() && args.waiting.wait && verb == Verb::Drain && drained > 0 {
+        say(&format!("no live worker is left; {drained} drained\n"));
+    } else if before.is_empty() && !ordered.stands() && !ordered.was_lifted() {
+        return Err(none_lives(selector));
+    } else if before.is_empty() {
+        say(&format!("no live worker matches {selector}\n"));
+    }
+    let reached: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
+    for worker in all(client, &[("selector", text)]).await? {
         let id = text_at(&worker, "id");
-        let answer = match args.care.dry_run {
-            true => Ok(worker),
-            false => give_unless_drained(args, client, &id, verb).await,
-        };
-        given.ids.push(id.clone());
-        if !add(&mut given.batch, &id, answer) {
-            break;
+        if !reached.contains(&id) && !lives(&worker) {
+            continue;
+        }
+        given.batch.add(&id, Ok(worker));
+        // One that another order keeps quiet is not waited for.
+        if !ordered.keeps(&id) {
+            given.ids.push(id);
         }
     }
+    given.words = ordered.words(selector);
     Ok(given)
+}
+
+fn none_lives(selector: &Selector) -> Failure {
+    let message = match selector.is_empty() {
+        true => "no worker lives".to_owned(),
+        false => format!("no live worker matches {selector}"),
+    };
+    let hint = "`outlast workers list` shows pools, `outlast workers show` the labels of one";
+    Failure::new(Exit::NotFound, message).with_hint(hint)
 }
 
 /// Adds an outcome. False if the server is unreachable, so that the others need not be tried.

@@ -68,6 +68,7 @@ impl<H: Handler> Engine<H> {
             resumed: self.session.resumed,
             attachment: self.session.attachment,
             store_generation: self.session.store_generation,
+            previous_worker_id: self.session.previous.map(identity_bytes).unwrap_or_default(),
         }
     }
 
@@ -89,6 +90,7 @@ impl<H: Handler> Engine<H> {
         }
         self.say_attached(number);
         self.session.resumed = true;
+        self.session.previous = None;
         self.session.store_generation = welcome.store_generation;
         self.session.denied_since = None;
         self.session.capacity = None;
@@ -222,7 +224,9 @@ impl<H: Handler> Engine<H> {
         let lapsed = self.state.reported().worker;
         tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping its attempts");
         self.exit.summary.lapses += 1;
-        self.session.resumed = false;
+        if std::mem::take(&mut self.session.resumed) {
+            self.session.previous = Some(lapsed);
+        }
         self.state.reported().reset_identity();
         self.state.lease_lost();
         let leaves = !matches!(self.lifecycle.stage, Stage::Running | Stage::Quiet(_));
@@ -248,8 +252,8 @@ impl<H: Handler> Engine<H> {
         self.apply(StageEvent::GuardianGone, "refused by the server", now);
     }
 
-    /// Runs other types from now on. The server learns them as it learned the first ones, from
-    /// a registration; what is held goes on meanwhile.
+    /// Runs other types from now on. The server learns them from the hello of another session;
+    /// what is held goes on meanwhile.
     pub(super) fn offer(&mut self, types: Vec<String>) {
         let is_leaving = self.phase() == v1::Phase::Draining;
         if is_leaving || types == self.profile.types {
@@ -257,7 +261,6 @@ impl<H: Handler> Engine<H> {
         }
         tracing::info!(types = types.len(), "worker offers other job types, reattaching");
         self.profile.types = types;
-        self.session.resumed = false;
         self.session_over();
         self.session.connection.retry_later();
     }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::id::WorkerId;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Store, StoreError};
 
 use super::EventLoop;
 use crate::engine::input::Input;
-use crate::engine::worker_order::WorkerOrder;
 
 /// Pause before reading missed signals from the store again: at first, and at most.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(200);

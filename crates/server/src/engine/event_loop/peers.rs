@@ -7,13 +7,13 @@ use std::collections::HashMap;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::time::Span;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::ClassId;
 use outlast_store::signal::{Heard, Signal};
 
 use super::EventLoop;
 use super::missed::Missed;
 use crate::clock::boot_time;
-use crate::engine::worker_order::WorkerOrder;
 
 /// What the peers are signalled at the end of this turn, and what was not heard of theirs.
 #[derive(Debug, Default)]

@@ -306,6 +306,7 @@ async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing),
         lease: app.engine.settings().ojs_lease,
         about: serde_json::json!({ "host": beat.host }).to_string(),
         plain_id: Some(beat.worker.clone()),
+        previous: None,
     };
     let registered = app.engine.beat(registration).await?;
     let standing = registered.map_err(|refusal| ApiError::Conflict(refusal.to_string()))?;

@@ -241,6 +241,34 @@ fn limit_scope() -> Value {
     one_of(&["queue", "type", "key"])
 }
 
+fn worker_order_word() -> Value {
+    one_of(&["quiet", "resume", "drain"])
+}
+
+pub(super) fn worker_order_request() -> Value {
+    object(&[("order", worker_order_word()), ("selector?", text()), ("all?", flag())])
+}
+
+pub(super) fn worker_order() -> Value {
+    object(&[
+        ("selector", text()),
+        ("order", one_of(&["quiet", "drain"])),
+        ("set_by", text()),
+        ("set_at", time()),
+        ("workers", int()),
+    ])
+}
+
+pub(super) fn workers_ordered() -> Value {
+    object(&[
+        ("order", worker_order_word()),
+        ("selector", text()),
+        ("standing_order", one_of(&["set", "lifted", "unchanged"])),
+        ("moved", list(object(&[("id", uuid())]))),
+        ("kept", list(object(&[("id", uuid()), ("by_selector", text())]))),
+    ])
+}
+
 pub(super) fn limit_request() -> Value {
     object(&[
         ("scope", limit_scope()),

@@ -88,6 +88,9 @@ pub(super) fn reads<H: Harness>(
         all
     };
     both.same("fleet", ModelStore::fleet, H::Store::fleet, by_id)?;
+    both.same("standing orders", ModelStore::standing_orders, H::Store::standing_orders, |all| {
+        all
+    })?;
     both.same("live workers", ModelStore::live_workers, H::Store::live_workers, |all| all)?;
     let workers = harness.block_on(model.workers()).map_err(|error| error.to_string())?;
     for id in workers.into_iter().map(|row| row.id) {

@@ -12,15 +12,15 @@ use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
-use outlast_core::selector::Placement;
+use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::unique::{OnConflict, States, Unique};
 use outlast_store::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
     Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
-    LeadershipRequest, LogChunk, NewJob, Origin, Payload, Progress, Prune, QueueOrder, RETENTION,
-    Registration, RemoveLimit, Renew, ReportedOutcome, Reporter, Route, SetLimit, SetQueue, Start,
-    Strand, Sweep, WorkerMove, WorkerRole,
+    LeadershipRequest, LogChunk, NewJob, OrderWorkers, Origin, Payload, Progress, Prune,
+    QueueOrder, RETENTION, Registration, RemoveLimit, Renew, ReportedOutcome, Reporter, Route,
+    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
@@ -96,6 +96,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Attach(_)
         | Command::Worker(_)
         | Command::Lapse(_)
+        | Command::OrderWorkers(_)
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
@@ -235,6 +236,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Attach { .. }
             | Wish::Tell { .. }
             | Wish::Lapse { .. }
+            | Wish::OrderWorkers { .. }
             | Wish::ForgetWorker { .. } => self.about_worker(wish),
             Wish::Sweep { .. }
             | Wish::Strand { .. }
@@ -273,6 +275,14 @@ impl<H: Harness> View<'_, H> {
                 let (worker, scope, mass) = (self.worker_id(*worker), *scope, *mass);
                 Command::Lapse(Lapse { worker, renewal, scope, mass, by, evidence })
             }
+            Wish::OrderWorkers { which, order } => {
+                let selector = match which {
+                    0 => Selector::default(),
+                    1 => "zone=a".parse().expect("a selector"),
+                    _ => "zone in (a, b), !gpu".parse().expect("a selector"),
+                };
+                Command::OrderWorkers(Box::new(OrderWorkers { selector, order: *order, by }))
+            }
             Wish::ForgetWorker { worker } => Command::ForgetWorker(self.worker_id(*worker)),
             Wish::Register { worker, plain } => Command::Register(Box::new(Registration {
                 id: self.registering(*worker),
@@ -285,6 +295,8 @@ impl<H: Harness> View<'_, H> {
                 lease: LEASE,
                 about: "{\"pid\":1}".into(),
                 plain_id: plain.map(client),
+                // Some workers go on in the same process.
+                previous: self.worker(*worker).map(|row| row.id).filter(|_| worker % 2 == 1),
             })),
             other => panic!("not about a worker: {other:?}"),
         }

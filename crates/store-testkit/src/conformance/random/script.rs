@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use outlast_core::worker::liveness::WorkerEvent;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{LapseScope, Stream};
 use proptest::collection::vec;
 use proptest::option;
@@ -94,6 +95,11 @@ pub(super) enum Wish {
         watched: bool,
         scope: LapseScope,
         mass: bool,
+    },
+    /// To all workers, or to some by their labels.
+    OrderWorkers {
+        which: u8,
+        order: WorkerOrder,
     },
     Order {
         job: u8,
@@ -332,6 +338,12 @@ fn about_workers() -> BoxedStrategy<Wish> {
         4 => Just(ClaimSort::Prefetch),
         1 => Just(ClaimSort::Stale),
     ];
+    // What is never resumed makes the rest idle.
+    let order = prop_oneof![
+        2 => Just(WorkerOrder::Quiet),
+        5 => Just(WorkerOrder::Resume),
+        1 => Just(WorkerOrder::Drain),
+    ];
     let scope = prop_oneof![Just(LapseScope::OverlapAllowed), Just(LapseScope::Everything)];
     prop_oneof![
         16 => (WORKERS, 1..4_u32, sort).prop_map(|(worker, max, sort)| {
@@ -348,6 +360,7 @@ fn about_workers() -> BoxedStrategy<Wish> {
             Wish::Lapse { worker, watched: n > 25, scope, mass }
         }),
         1 => WORKERS.prop_map(|worker| Wish::ForgetWorker { worker }),
+        2 => (0..3_u8, order).prop_map(|(which, order)| Wish::OrderWorkers { which, order }),
     ]
     .boxed()
 }

@@ -1,0 +1,51 @@
+//! Orders of operators to workers: stored first, then sent to the sessions, here or elsewhere.
+
+use outlast_core::id::WorkerId;
+use outlast_core::selector::Selector;
+use outlast_core::worker::order::{OrderRefusal, WorkerOrder};
+use outlast_store::command::{OrderWorkers, WorkerMove};
+use outlast_store::reply::{WorkerMoved, WorkersOrdered};
+
+use super::input::Input;
+use super::{Engine, OrderError, Unavailable};
+
+impl Engine {
+    /// Carries out an operator's order to a worker: stores it, then sends it to its session.
+    ///
+    /// # Errors
+    /// Returns why the order was not carried out.
+    pub async fn order_worker(
+        &self,
+        worker: WorkerId,
+        order: WorkerOrder,
+        by: String,
+    ) -> Result<WorkerMoved, OrderError> {
+        let evidence = format!("ordered by {by}").into();
+        let (event, by_whom) = (order.event(), by.clone());
+        let step = WorkerMove { worker, event, session: None, by: by_whom, evidence };
+        let moved = self.submit(step).await??;
+        self.send(Input::Order { worker, order, by }).await?;
+        Ok(moved)
+    }
+
+    /// Carries out an order to all workers that `selector` chooses, and to those that start later.
+    ///
+    /// # Errors
+    /// Returns why it cannot be stored now, or why it is refused.
+    pub async fn order_workers(
+        &self,
+        selector: Selector,
+        order: WorkerOrder,
+        by: String,
+    ) -> Result<Result<WorkersOrdered, OrderRefusal>, Unavailable> {
+        let given = OrderWorkers { selector, order, by: by.clone() };
+        let ordered = match self.submit(given).await? {
+            Ok(ordered) => ordered,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        for worker in &ordered.moved {
+            self.send(Input::Order { worker: *worker, order, by: by.clone() }).await?;
+        }
+        Ok(Ok(ordered))
+    }
+}

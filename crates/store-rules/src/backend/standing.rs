@@ -1,0 +1,76 @@
+//! Orders to all workers that are chosen, and to those that start later.
+
+use outlast_core::worker::order::{self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder};
+use outlast_store::command::{OrderWorkers, WorkerMove};
+use outlast_store::reply::WorkersOrdered;
+
+use super::{Backend, StandingChange, worker};
+use crate::rules::standing_order_event;
+
+/// The order stands and reaches those who live in one transaction: a worker that registers
+/// meanwhile comes before it or after it.
+pub(super) async fn order<B: Backend>(
+    b: &mut B,
+    given: &OrderWorkers,
+) -> Result<Result<WorkersOrdered, OrderRefusal>, B::Error> {
+    let mut stand = b.standing_orders().await?;
+    let change = match order::change(&stand, &given.selector, given.order) {
+        Ok(change) => change,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    write(b, given, change)?;
+    stand.retain(|one| !is_lifted(one, given, change));
+    let (mut moved, mut kept) = (Vec::new(), Vec::new());
+    for (id, labels) in b.living().await? {
+        if !order::matches(&given.selector, &labels) {
+            continue;
+        }
+        let other = (given.order == WorkerOrder::Resume).then(|| order::in_force(&stand, &labels));
+        if let Some(other) = other.flatten() {
+            kept.push((id, other.selector.clone()));
+            continue;
+        }
+        let before = b.worker(id)?.map(|known| known.standing);
+        let step = WorkerMove {
+            worker: id,
+            event: given.order.event(),
+            session: None,
+            by: given.by.clone(),
+            evidence: format!("ordered by {}", given.by).into(),
+        };
+        // One that drains goes on draining.
+        let after = worker::move_worker(b, &step).await?.ok().map(|moved| moved.standing);
+        if after.is_some() && after != before {
+            moved.push(id);
+        }
+    }
+    Ok(Ok(WorkersOrdered { change, moved, kept }))
+}
+
+fn is_lifted(one: &StandingOrder, given: &OrderWorkers, change: OrderChange) -> bool {
+    match change {
+        OrderChange::LiftAll => true,
+        OrderChange::LiftOne => one.selector == given.selector,
+        OrderChange::Stand | OrderChange::Nothing => false,
+    }
+}
+
+fn write<B: Backend>(b: &mut B, given: &OrderWorkers, change: OrderChange) -> Result<(), B::Error> {
+    let now = b.context().now;
+    match change {
+        OrderChange::Nothing => return Ok(()),
+        OrderChange::Stand => b.write_standing_order(StandingChange::Stands(&StandingOrder {
+            selector: given.selector.clone(),
+            order: given.order,
+            set_by: given.by.clone(),
+            set_at: now,
+        }))?,
+        OrderChange::LiftOne => {
+            b.write_standing_order(StandingChange::Lifted(&given.selector))?;
+        }
+        OrderChange::LiftAll => b.write_standing_order(StandingChange::AllLifted)?,
+    }
+    let event = standing_order_event(given.order, &given.selector, now, &given.by);
+    b.outbox().events.push(event);
+    Ok(())
+}

@@ -210,7 +210,7 @@ impl Writer {
             applied => applied,
         };
         if matches!(applied, Err(StoreError::Ambiguous(_))) {
-            self.unresolved = Some(Unresolved { id: batch.id, sent });
+            self.unresolved = Some(Unresolved { id: batch.id, sent, number_spent: false });
         }
         applied
     }

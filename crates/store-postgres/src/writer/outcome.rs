@@ -31,6 +31,9 @@ pub(super) struct Unresolved {
     pub(super) id: BatchId,
     /// The effects of its tries whose commits were sent. At most one took effect.
     pub(super) sent: Vec<Done>,
+    /// Its number was taken to keep it from taking effect, without an answer: it says no longer
+    /// whether the batch did.
+    pub(super) number_spent: bool,
 }
 
 /// How a try of a batch ended otherwise than well.
@@ -73,24 +76,43 @@ impl Writer {
         }
         let resolving = tokio::time::timeout(SHORT_LIMIT, Box::pin(self.fence_off(id))).await;
         let silent = |_elapsed| StoreError::Unavailable("no answer in time".into());
-        let took_effect = resolving.map_err(silent)??;
+        let (is_taken, was_spent) = resolving.map_err(silent)??;
         let mut sent = self.unresolved.take().map(|it| it.sent).unwrap_or_default();
-        Ok(match (took_effect, sent.pop()) {
+        Ok(match (is_taken, sent.pop()) {
             (false, _) => Resolved::NotApplied,
-            (true, Some(done)) if sent.is_empty() => Resolved::Applied(done.applied),
+            (true, Some(done)) if sent.is_empty() && !was_spent => Resolved::Applied(done.applied),
             (true, _) => Resolved::Unknown,
         })
     }
 
     /// Takes the number of a batch, so that none of its tries can, which may still be on its way;
-    /// returns whether one has it already.
-    async fn fence_off(&mut self, id: BatchId) -> Result<bool, StoreError> {
+    /// returns whether it was taken already, and whether that may have been done here before.
+    async fn fence_off(&mut self, id: BatchId) -> Result<(bool, bool), StoreError> {
         let mut connection = self.connect().await?;
+        let was_spent = self.spend_number(true);
         let values = values![id.server, int(id.n)];
-        let found = connection.run(&[Statement::new(FENCE_OFF, values)]).await?;
+        let found = match connection.run(&[Statement::new(FENCE_OFF, values)]).await {
+            Ok(found) => found,
+            Err(failure) => {
+                // What PostgreSQL itself refuses, it has rolled back.
+                let error = StoreError::from(failure);
+                if matches!(error, StoreError::Locked(_) | StoreError::Slow(_)) {
+                    self.spend_number(was_spent);
+                }
+                return Err(error);
+            }
+        };
         self.connection = Some(connection);
         let row = found.first().and_then(|rows| rows.first());
-        row.map_or(Ok(false), |row| row::get(row, 0))
+        let is_taken = row.map_or(Ok(false), |row| row::get(row, 0))?;
+        Ok((is_taken, was_spent))
+    }
+
+    /// Notes whether the number of the unresolved batch may have been taken; returns whether it
+    /// was so before.
+    fn spend_number(&mut self, may_be: bool) -> bool {
+        let noted = self.unresolved.as_mut().map(|it| &mut it.number_spent);
+        noted.is_some_and(|spent| std::mem::replace(spent, may_be))
     }
 
     /// Looks up a batch whose outcome is unknown, on a new connection.

@@ -101,3 +101,35 @@ fn batch_that_took_no_effect_takes_none_later() {
         check_places(&client).await;
     });
 }
+
+/// The number that was taken to keep the batch from taking effect was once held for the batch's own.
+#[test]
+fn number_that_was_taken_and_not_confirmed_does_not_say_that_the_batch_took_effect() {
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, client) = unconfirmed(&database.url).await;
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+            where datname = current_database() and wait_event = 'PgSleep'";
+        assert_eq!(number(&client, cut).await, 1);
+        let fences = "create constraint trigger wait after update on outlast.server_batch
+            deferrable initially deferred for each row execute function public.wait()";
+        while client.batch_execute(fences).await.is_err() {}
+        let silent = loop {
+            match server.resolve().await {
+                Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
+                resolved => break resolved,
+            }
+        };
+        assert!(matches!(silent, Err(StoreError::Unavailable(_))), "{silent:?}");
+        client.batch_execute("delete from public.hold").await.unwrap();
+        let taken = "select count(*) from outlast.server_batch b
+            where b.n >= (select max(n) from outlast.batch_slot s where s.server = b.server)
+            and not exists (select 1 from pg_stat_activity where wait_event = 'PgSleep')";
+        while number(&client, taken).await == 0 {}
+        let resolved = server.resolve().await;
+        assert!(matches!(resolved, Ok(Resolved::Unknown)), "{resolved:?}");
+        assert_eq!(number(&client, "select count(*) from active").await, 0);
+        server.add(1).await;
+        check_places(&client).await;
+    });
+}

@@ -44,6 +44,13 @@ impl ClassKey {
         (self.isolated != isolated).then(|| Self { isolated, ..self.clone() })
     }
 
+    /// Whether a job of one may wait in the other: they are the same, or the one that runs alone
+    /// and the one that does not.
+    #[must_use]
+    pub fn differs_at_most_in_isolation(&self, other: &Self) -> bool {
+        self == other || self.twin(!self.isolated).as_ref() == Some(other)
+    }
+
     /// Whether people see the two as one: they differ at most in whether their jobs have keys.
     #[must_use]
     pub fn looks_like(&self, other: &Self) -> bool {

@@ -6,6 +6,7 @@
 mod sql;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use outlast_core::id::JobId;
 use outlast_core::limits::CLAIM_BYTES_MAX;
@@ -40,6 +41,7 @@ const AVOIDED: &str = "select id, seq, class from job_row where id = any($1::uui
 #[derive(Clone, Copy, Debug)]
 struct Avoided {
     seq: i64,
+    /// Where it waits: its own class, or that one's isolated twin.
     class: ClassId,
 }
 
@@ -208,12 +210,22 @@ impl Tx<'_> {
             return Ok(());
         }
         let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
-        for row in self.query(AVOIDED, values![ids]).await? {
-            let id = JobId(get(&row, 0)?);
-            let job = Avoided { seq: get(&row, 1)?, class: ClassId(get(&row, 2)?) };
-            for native in &mut *natives {
-                if native.claim.avoids(id) && native.classes.contains(&job.class) {
-                    native.avoided.push(job);
+        let rows = self.query(AVOIDED, values![ids]).await?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            found.push((JobId(get(row, 0)?), get(row, 1)?, ClassId(get(row, 2)?)));
+        }
+        let claimed = natives.iter().flat_map(|native| native.classes);
+        let classes: Vec<ClassId> =
+            claimed.copied().chain(found.iter().map(|(_, _, class)| *class)).collect();
+        self.learn_classes(classes).await?;
+        for (id, seq, own) in found {
+            let key = Arc::clone(self.cache.classes.key(own)?);
+            for native in natives.iter_mut().filter(|native| native.claim.avoids(id)) {
+                for &class in native.classes {
+                    if self.cache.classes.key(class)?.differs_at_most_in_isolation(&key) {
+                        native.avoided.push(Avoided { seq, class });
+                    }
                 }
             }
         }

@@ -1,13 +1,16 @@
 //! Workers: leases, sessions, and what moves when one is given up.
 
-use outlast_core::id::WorkerId;
+use std::num::NonZeroU32;
+
+use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Refusal, State};
 use outlast_core::selector::Selector;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Phase, Standing, WorkerEvent, WorkerRefusal};
 use outlast_core::worker::order::{OrderChange, WorkerOrder};
 use outlast_store::command::{
-    Attach, Command, LapseScope, OrderWorkers, Registration, Renew, ReportedOutcome, WorkerMove,
+    AskedByQueues, Attach, Claim, ClaimFrom, Command, LapseScope, OrderWorkers, Registration,
+    Renew, ReportedOutcome, WorkerMove,
 };
 use outlast_store::record::CancelledAttempt;
 use outlast_store::reply::{
@@ -36,6 +39,7 @@ cases![
     proof_of_death_after_a_lapse_frees_what_must_not_overlap,
     lapse_after_the_reconnect_window_needs_a_suspect,
     second_loss_isolates_and_third_while_alone_is_a_poison_suspect,
+    job_that_runs_alone_is_left_to_others_by_a_claim_that_avoids_it,
     neighbours_and_mass_losses_are_never_blamed,
     cancelled_attempts_are_vacated_with_their_worker,
     cancelled_neighbour_does_not_keep_a_job_from_being_alone,
@@ -426,6 +430,41 @@ fn second_loss_isolates_and_third_while_alone_is_a_poison_suspect<H: Harness>(
     let job = world.read(id);
     assert_eq!((job.state, job.spent.losses), (State::Discarded, 3));
     assert_eq!(job.dead_letter, Some(DeadLetterReason::PoisonSuspect));
+}
+
+/// It waits in another class than its own, where PostgreSQL once did not look for it: it used up
+/// what the claim might take.
+fn job_that_runs_alone_is_left_to_others_by_a_claim_that_avoids_it<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let one_alone = |world: &mut World<'_, H>| {
+        let id = world.add_plain();
+        die_alone(world);
+        die_alone(world);
+        id
+    };
+    let first = one_alone(world);
+    let holder = world.worker();
+    let held = world.take(holder);
+    let second = one_alone(world);
+    world.finish(&held, holder, ReportedOutcome::NotStarted).unwrap();
+    let twin = world.ask(world.store().backlog()).into_iter().find(|class| class.key.isolated);
+    let twin = twin.unwrap().id;
+    let hand = world.worker();
+    let claim = |avoids: &[JobId]| {
+        Command::Claim(Claim {
+            claimant: hand.claimant(),
+            from: ClaimFrom::Classes([twin].into()),
+            max: NonZeroU32::MIN,
+            is_prefetch: false,
+            avoids: avoids.to_vec(),
+            asked: AskedByQueues::default(),
+        })
+    };
+    let Reply::Claimed(Ok(none)) = world.one(claim(&[first, second])) else { panic!("a claim") };
+    assert_eq!((none.jobs, none.passed_over), (vec![], vec![twin]));
+    let Reply::Claimed(Ok(one)) = world.one(claim(&[first])) else { panic!("a claim") };
+    assert_eq!(one.jobs.iter().map(|it| it.job.id).collect::<Vec<_>>(), [second]);
 }
 
 fn neighbours_and_mass_losses_are_never_blamed<H: Harness>(world: &mut World<'_, H>) {

@@ -471,6 +471,8 @@ table public.worker with (fillfactor=50)
     evidence text not null
     about text not null
     plain_id text
+    unhealthy text
+    unhealthy_since_ms bigint
     worker_pkey PRIMARY KEY (id)
     CREATE INDEX worker_created ON public.worker USING btree (created_ms, id)
     CREATE INDEX worker_gone ON public.worker USING btree (updated_ms, id) WHERE (liveness >= 2)

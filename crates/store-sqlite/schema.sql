@@ -324,7 +324,7 @@ CREATE TABLE worker (
     evidence text not null,
     about text not null,
     plain_id text
-) without rowid;
+, unhealthy text, unhealthy_since_ms integer) without rowid;
 
 CREATE TABLE worker_order (
     selector text primary key,

@@ -44,6 +44,8 @@ pub(crate) struct Reported {
     pub(crate) live: bool,
     pub(crate) phase: v1::Phase,
     pub(crate) free_slots: u32,
+    /// Why nothing can be run; empty if it can.
+    pub(crate) unhealthy: String,
     pub(crate) terms: Terms,
     /// The server sees another set of held attempts: it wants the list.
     pub(crate) send_held: bool,
@@ -60,6 +62,7 @@ impl WorkerState {
                 live: false,
                 phase: v1::Phase::Running,
                 free_slots: 0,
+                unhealthy: String::new(),
                 terms,
                 send_held: false,
                 in_flight: HashSet::new(),
@@ -145,6 +148,7 @@ impl WorkerState {
             last_poll_age_ms: self.turn_age(now).0,
             held: keys,
             phase: reported.phase.into(),
+            unhealthy: reported.unhealthy.clone(),
         };
         Some((reported.worker, request))
     }

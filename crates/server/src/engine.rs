@@ -26,6 +26,7 @@
 //! - [`configured_limits`]: the limits that the configuration lists
 //! - [`store_health`]: whether the store takes writes, and since when without a break
 //! - [`trouble_log`]: which failures are logged while the store is away
+//! - [`unhealthy`]: what workers said last of their health
 //! - [`vitals`]: whether the essential tasks still run
 //! - [`shared_state`]: what all of these share
 
@@ -55,6 +56,7 @@ mod slow_claims;
 mod slow_kinds;
 pub(crate) mod store_health;
 pub(crate) mod trouble_log;
+mod unhealthy;
 mod unique_jobs;
 pub(crate) mod vitals;
 mod wait_reason;

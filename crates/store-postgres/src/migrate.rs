@@ -27,8 +27,8 @@ const MIGRATIONS: &[Migration] = &[
         ),
     },
     Migration {
-        name: "0002_worker_orders",
-        text: include_str!("../migrations/0002_worker_orders.sql"),
+        name: "0002_orders_and_health",
+        text: include_str!("../migrations/0002_orders_and_health.sql"),
     },
 ];
 

@@ -366,6 +366,8 @@ pub enum WorkerChange<'a> {
     Attached(&'a KnownWorker),
     /// Its phase or liveness is another, on this evidence.
     Moved(Standing, &'a str),
+    /// Why it can run nothing, by what it says; `None` if it is healthy.
+    Health(Option<&'a str>),
     /// It is deleted.
     Forgotten,
 }
@@ -447,6 +449,10 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         }
         Command::Attach(attach) => Reply::Attached(worker::attach(b, attach)?),
         Command::Worker(step) => Reply::WorkerMoved(worker::move_worker(b, step).await?),
+        Command::ReportHealth(said) => {
+            worker::health(b, said)?;
+            Reply::Done
+        }
         Command::OrderWorkers(order) => Reply::WorkersOrdered(standing::order(b, order).await?),
         Command::ForgetWorker(worker) => Reply::Forgotten(worker::forget(b, *worker).await?),
         Command::Order(order) => Reply::Moved(order::order(b, order).await?),

@@ -14,8 +14,8 @@ use crate::look::open_to_look;
 const MIGRATIONS: &[Migration] = &[
     Migration { name: "0001_first", text: include_str!("../migrations/0001_first.sql") },
     Migration {
-        name: "0002_worker_orders",
-        text: include_str!("../migrations/0002_worker_orders.sql"),
+        name: "0002_orders_and_health",
+        text: include_str!("../migrations/0002_orders_and_health.sql"),
     },
 ];
 

@@ -197,6 +197,10 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Attach(attach) => Reply::Attached(tx.attach(attach)),
         Command::Worker(order) => Reply::WorkerMoved(tx.move_worker(order)),
         Command::Lapse(lapse) => Reply::WorkerMoved(tx.lapse(lapse)),
+        Command::ReportHealth(said) => {
+            tx.report_health(said);
+            Reply::Done
+        }
         Command::OrderWorkers(order) => Reply::WorkersOrdered(tx.order_workers(order)),
         Command::Order(order) => Reply::Moved(tx.order(order)),
         Command::ForgetDeadLetter(order) => Reply::Forgotten(tx.forget_dead_letter(order)),

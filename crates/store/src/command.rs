@@ -27,8 +27,8 @@ pub use report::{
 pub use retention::{LeadershipFence, LeadershipRequest, Prune, RETENTION, Reset};
 pub use sweep::{Strand, Sweep};
 pub use worker::{
-    Attach, ForgetWorker, Lapse, LapseScope, OrderWorkers, Registration, Renew, WorkerMove,
-    WorkerRole, standing_order,
+    Attach, ForgetWorker, Lapse, LapseScope, OrderWorkers, Registration, Renew, ReportHealth,
+    WorkerMove, WorkerRole, standing_order,
 };
 
 /// Commands to apply as one transaction.
@@ -83,6 +83,8 @@ pub enum Command {
     Worker(WorkerMove),
     /// Gives a worker up and moves its attempts.
     Lapse(Lapse),
+    /// Notes whether a worker is healthy.
+    ReportHealth(ReportHealth),
     /// Orders all workers that are chosen, and those that start later, what to do.
     OrderWorkers(Box<OrderWorkers>),
     /// Moves a job, as an operator or a producer orders.

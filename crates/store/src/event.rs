@@ -114,6 +114,10 @@ pub enum EventName {
     WorkerLapsed,
     #[serde(rename = "worker.stopped")]
     WorkerStopped,
+    #[serde(rename = "worker.unhealthy")]
+    WorkerUnhealthy,
+    #[serde(rename = "worker.healthy")]
+    WorkerHealthy,
     /// An order to all workers that are chosen stands from now on.
     #[serde(rename = "worker.order_set")]
     WorkerOrderSet,

@@ -262,6 +262,17 @@ pub struct WorkerRecord {
     pub about: String,
     /// For a plain OJS worker: the id it gave itself.
     pub plain_id: Option<String>,
+    /// Why it can run nothing, by what it says; `None` while it is healthy.
+    pub unhealthy: Option<Unhealthy>,
+}
+
+/// A worker that can run nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unhealthy {
+    /// Why, in words.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// What changes about a worker while it works: little, since it is read each second.

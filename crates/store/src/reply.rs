@@ -87,6 +87,6 @@ pub enum Reply {
     QueueSet(Result<QueueChanged, QueueRefusal>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
-    /// Of `Queue`, `Log` and `Reset`.
+    /// Of `Queue`, `Log`, `ReportHealth` and `Reset`.
     Done,
 }

@@ -10,6 +10,8 @@
 //! - `actions`: which actions this host can run
 //! - `catalog`: the actions as they are on disk now, and reloading them
 //! - `crash_point`: where tests have the engine killed
+//! - [`checks`]: a probe of the operator's, disk space and memory pressure
+//! - `complaints`: why the worker runs nothing, of all who find a reason
 //! - `cover`: what is hidden from jobs with a file
 //! - `run_action`: one delivery, from parameters to its end
 //! - `disk`: reading and removing files of jobs, off the engine's thread
@@ -25,6 +27,8 @@
 
 mod actions;
 mod catalog;
+pub mod checks;
+mod complaints;
 mod cover;
 mod crash_point;
 mod disk;
@@ -53,6 +57,8 @@ pub use self::status::{WorkerStatus, ask_all as ask_workers};
 
 use self::actions::{ActionHost, Actions};
 use self::catalog::Catalog;
+use self::checks::Checks;
+use self::complaints::Complaints;
 use self::cover::Cover;
 use self::crash_point::CrashPoint;
 use self::disk::DiskThreads;
@@ -122,6 +128,8 @@ pub struct DaemonConfig {
     pub work_folder: Option<PathBuf>,
     /// Whether the process that started it waits for it, however long a shutdown takes.
     pub has_patient_parent: bool,
+    /// What checks its health.
+    pub checks: Checks,
     /// Files that jobs must not see; hidden from them where that is possible.
     pub hidden: Vec<PathBuf>,
     /// The program to execute as shim.
@@ -177,9 +185,10 @@ pub async fn run(
     // Before anything else, so that a signal during a slow start is not lost.
     let reload = Arc::new(Notify::new());
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&reload)));
-    let name = config.name.clone();
+    let (name, checks) = (config.name.clone(), config.checks.clone());
     let code = match start(config, announcer, control.clone(), Arc::clone(&reload)).await {
         Ok((worker, runner, root)) => {
+            let checking = tokio::spawn(checks::keep(checks, runner.checked(root.path())));
             let (stage, control_of_status) = (runner.stage.subscribe(), control.clone());
             let source = status::Source { name, control: control_of_status, stage };
             let answering = tokio::spawn(status::answer(root.path(), source));
@@ -188,6 +197,7 @@ pub async fn run(
             let staying = tokio::spawn(root.stay());
             let ended = worker.run(runner, queue).await;
             keeper.abort();
+            checking.abort();
             staying.abort();
             answering.abort();
             disk.remove_last(move || root.remove(), RELEASE);
@@ -285,7 +295,7 @@ async fn start(
     let worker = describe(&config, &actions, probe.chosen)?;
     let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
-        control: control.clone(),
+        complaints: Complaints::new(control.clone()),
         disk: disk.clone(),
         containments: [probe.chosen, probe.ordinary],
         program: config.program.clone(),

@@ -57,6 +57,12 @@ impl HostEnvironment {
         self.kept.iter().find(|(name, _)| name == "PATH").map_or(PATH_DEFAULT, |(_, value)| value)
     }
 
+    /// Returns what every job gets of the worker's environment.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(String, String)> {
+        self.kept.clone()
+    }
+
     /// Builds one job's whole environment.
     ///
     /// # Errors

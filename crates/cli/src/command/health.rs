@@ -70,7 +70,8 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
             let name = args.name.unwrap_or(config.name);
             let status = worker(config.work_dir.as_deref(), &name).await?;
             if args.ready && status.stage != RUNNING {
-                return Err(Failure::failed(format!("worker {name} is {}", status.stage)));
+                let why = status.unhealthy.map_or(String::new(), |why| format!(": {why}"));
+                return Err(Failure::failed(format!("worker {name} is {}{why}", status.stage)));
             }
             output::print_one(format, &json!(status), page)?;
         }
@@ -108,5 +109,6 @@ fn page(status: &Value) -> String {
         ("loop age", text("loop_age_seconds")),
         ("lease left", text("lease_left_seconds")),
         ("in flight", text("in_flight")),
+        ("unhealthy", text("unhealthy")),
     ])
 }

@@ -151,6 +151,7 @@ pub(crate) fn daemon_config(
         secrets: config.secrets,
         work_folder: config.work_dir,
         has_patient_parent: false,
+        checks: config.checks,
         hidden: config.hidden,
         program: OwnProgram::running(),
     })

@@ -94,7 +94,11 @@ const COLUMNS: &[Column] = &[
 /// How it is; of one that has ended, how it ended.
 fn state(worker: &Value) -> String {
     let ended = text_at(worker, "ended");
-    if ended == "-" { text_at(worker, "state") } else { ended }
+    match (ended.as_str(), text_at(worker, "health.status").as_str()) {
+        ("-", "unhealthy") => "unhealthy".to_owned(),
+        ("-", _) => text_at(worker, "state"),
+        _ => ended,
+    }
 }
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
@@ -195,6 +199,7 @@ fn page(worker: &Value) -> String {
         ("status", text("status")),
         ("state", state(worker)),
         ("evidence", text("evidence")),
+        ("health", health(worker)),
         ("in flight", text("in_flight")),
         ("concurrency", text("concurrency")),
         ("queues", text("queues")),
@@ -207,6 +212,17 @@ fn page(worker: &Value) -> String {
         ("started", when(worker, "started")),
         ("heartbeat", when(worker, "last_heartbeat")),
     ])
+}
+
+/// Whether it is healthy, or else why not and since when.
+fn health(worker: &Value) -> String {
+    match text_at(worker, "health.status").as_str() {
+        "unhealthy" => {
+            let since = ago(worker, "health.since");
+            format!("unhealthy since {since}: {}", text_at(worker, "health.reason"))
+        }
+        status => status.to_owned(),
+    }
 }
 
 /// All workers that the server lists.

@@ -66,6 +66,10 @@ const RUNTIMES: Kind = kind("list", |v| checked(value::runtimes(v)));
 const TOKEN: Kind = kind("text", |v| checked(value::shown_token(v)));
 const TOKENS: Kind = kind("list", |v| checked(value::tokens(v)));
 const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
+const COMMAND: Kind = kind("list or text", |v| checked(value::command(v)));
+const TIMES: Kind = kind("number", |v| checked(value::times(v)));
+const SIZE_OR_NONE: Kind = kind("bytes", |v| checked(value::size_or_none(v)));
+const PERCENT: Kind = kind("percent", |v| checked(value::percent(v)));
 const LABELS: Kind = kind("mapping", |v| checked(value::worker_labels(v)));
 const POOL: Kind = kind("text", |v| checked(value::pool(v)));
 
@@ -189,6 +193,33 @@ pub(crate) const ALL: &[Key] = &[
         DURATION,
     ),
     key("worker.concurrency", "10", "jobs to run at the same time, 1 to 10000", CONCURRENCY),
+    key(
+        "worker.probe.command",
+        "",
+        "program that checks the worker's health: a list, or a line for the shell; none by default",
+        COMMAND,
+    ),
+    key("worker.probe.interval", "30", "time between two runs of the probe", DURATION),
+    key(
+        "worker.probe.timeout",
+        "10",
+        "longest that the probe may run; then it is killed",
+        DURATION,
+    ),
+    key("worker.probe.failures", "3", "failures in a row that make a worker unhealthy", TIMES),
+    key("worker.probe.recoveries", "1", "successes in a row that make it healthy again", TIMES),
+    key(
+        "worker.checks.disk_free",
+        "64 MiB",
+        "free space in the work folder, or a tenth of its file system, below which a worker is unhealthy; 0: not checked",
+        SIZE_OR_NONE,
+    ),
+    key(
+        "worker.checks.memory_pressure",
+        "60",
+        "share of the time, in percent, in which everything waits for memory, from which a worker is unhealthy; 0: not checked",
+        PERCENT,
+    ),
     key("worker.queues", "default", "queues to take jobs from", QUEUES),
     key("worker.labels", "", "labels as name=value", LABELS),
     key("worker.pool", "", "pool to belong to, which jobs ask for as pool=NAME", POOL),

@@ -415,6 +415,7 @@ fn tokens_are_read_and_never_shown() {
 
 /// Keys that mean something together only.
 const TOGETHER: &[(&str, &str)] = &[
+    ("OUTLAST_WORKER__PROBE__COMMAND", "true"),
     ("OUTLAST_SERVER__TLS__CERT", "/server.crt"),
     ("OUTLAST_SERVER__TLS__KEY", "/server.key"),
     ("OUTLAST_SERVER__TLS__CLIENT_CA", "/ca.crt"),
@@ -464,6 +465,13 @@ const OTHERS: &[(&str, &str)] = &[
     ("worker.closed_window", "2"),
     ("worker.shutdown_timeout", "32"),
     ("worker.concurrency", "11"),
+    ("worker.probe.command", "[/bin/false]"),
+    ("worker.probe.interval", "31"),
+    ("worker.probe.timeout", "11"),
+    ("worker.probe.failures", "4"),
+    ("worker.probe.recoveries", "2"),
+    ("worker.checks.disk_free", "0"),
+    ("worker.checks.memory_pressure", "0"),
     ("worker.queues", "mail"),
     ("worker.labels", "zone=a"),
     ("worker.pool", "gpu"),

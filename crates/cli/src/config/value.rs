@@ -16,7 +16,9 @@ use serde_json::Value;
 use crate::log::LogFormat;
 
 pub(crate) use address::{Database, database, listen, url};
-pub(crate) use amount::{concurrency, count, duration, heartbeat, multiplier, size};
+pub(crate) use amount::{
+    concurrency, count, duration, heartbeat, multiplier, percent, size, size_or_none, times,
+};
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 
@@ -115,6 +117,26 @@ pub(crate) fn list(value: &Value) -> Result<Vec<String>, &'static str> {
         }
         Value::Number(number) => Ok(vec![number.to_string()]),
         Value::Bool(_) | Value::Object(_) => Err(EXPECTED),
+    }
+}
+
+/// A program with its arguments, or a line for the shell; none if it is empty.
+pub(crate) fn command(value: &Value) -> Result<Vec<String>, &'static str> {
+    const EXPECTED: &str = "a list such as [/usr/bin/check, --quick], or a line for the shell";
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::String(line) if line.trim().is_empty() => Ok(Vec::new()),
+        Value::String(line) => Ok(["/bin/sh", "-c", line].map(ToOwned::to_owned).to_vec()),
+        Value::Array(words) => {
+            let words: Vec<String> =
+                words.iter().map(text).collect::<Result<_, _>>().map_err(|_text| EXPECTED)?;
+            if words.first().is_some_and(|program| !program.is_empty()) {
+                Ok(words)
+            } else {
+                Err(EXPECTED)
+            }
+        }
+        Value::Number(_) | Value::Bool(_) | Value::Object(_) => Err(EXPECTED),
     }
 }
 

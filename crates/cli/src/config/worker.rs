@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_sdk::Tls;
+use outlast_worker::daemon::checks::{Checks, Probe};
 
 use super::token::{token, token_file};
 use super::value::{self, Containment};
@@ -47,6 +48,8 @@ pub(crate) struct WorkerConfig {
     pub(crate) containment: Containment,
     /// Where attempts have their folders; the system's temporary folder if not said.
     pub(crate) work_dir: Option<PathBuf>,
+    /// What checks its health.
+    pub(crate) checks: Checks,
     /// Files with a token, which are no business of jobs.
     pub(crate) hidden: Vec<PathBuf>,
 }
@@ -73,9 +76,26 @@ impl WorkerConfig {
             secrets: settings.get("worker.secrets", value::path)?.map(absolute),
             containment: settings.get("worker.containment", value::containment)?,
             work_dir: settings.get("worker.work_dir", value::path)?.map(absolute),
+            checks: checks(settings)?,
             hidden: hidden(settings)?,
         })
     }
+}
+
+fn checks(settings: &Settings) -> Result<Checks, ConfigError> {
+    let command = settings.get("worker.probe.command", value::command)?;
+    let probe = Probe {
+        command: command.clone(),
+        interval: settings.get("worker.probe.interval", value::duration)?,
+        timeout: settings.get("worker.probe.timeout", value::duration)?,
+        failures: settings.get("worker.probe.failures", value::times)?,
+        recoveries: settings.get("worker.probe.recoveries", value::times)?,
+    };
+    Ok(Checks {
+        probe: (!command.is_empty()).then_some(probe),
+        disk_free: settings.get("worker.checks.disk_free", value::size_or_none)?,
+        memory_pressure: settings.get("worker.checks.memory_pressure", value::percent)?,
+    })
 }
 
 /// The files of token and key, and files of settings that hold a secret.

@@ -381,6 +381,9 @@ pub struct BeatRequest {
     pub held: ::prost::alloc::vec::Vec<AttemptKey>,
     #[prost(enumeration = "Phase", tag = "7")]
     pub phase: i32,
+    /// why nothing can be run there; empty: healthy
+    #[prost(string, tag = "8")]
+    pub unhealthy: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeatReply {

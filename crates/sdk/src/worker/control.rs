@@ -22,7 +22,7 @@ pub struct Control {
 }
 
 /// How a worker is at the moment, as far as it knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Its identity, if a server holds it for registered.
     pub worker: Option<WorkerId>,
@@ -32,6 +32,8 @@ pub struct Status {
     pub lease_left: Option<Duration>,
     /// Attempts that it holds.
     pub in_flight: usize,
+    /// Why it can run nothing; `None` while it is healthy.
+    pub unhealthy: Option<String>,
 }
 
 /// A message to the worker.
@@ -120,6 +122,7 @@ impl Control {
             loop_age: Duration::from_millis(state.turn_age(now).as_millis()),
             lease_left: (left > Span::ZERO).then(|| Duration::from_millis(left.as_millis())),
             in_flight: reported.count(),
+            unhealthy: (!reported.unhealthy.is_empty()).then(|| reported.unhealthy.clone()),
         })
     }
 

@@ -223,6 +223,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Worker(_)
         | Command::Lapse(_)
         | Command::OrderWorkers(_)
+        | Command::ReportHealth(_)
         | Command::Extend(_)
         | Command::Reset => Lane::Renew,
         Command::Start(_)

@@ -21,6 +21,7 @@ use crate::engine::long_poll::LongPolls;
 use crate::engine::slow_claims::SlowClaims;
 use crate::engine::store_health::{Lane, StoreHealth, Trouble};
 use crate::engine::trouble_log::TroubleLog;
+use crate::engine::unhealthy::UnhealthyWorkers;
 use crate::engine::vitals::Vitals;
 
 /// The state that the parts of one server share.
@@ -39,6 +40,8 @@ pub(crate) struct SharedState {
     pub(crate) vitals: Vitals,
     pub(crate) next_due: NextDue,
     pub(crate) leases: LeaseWatch,
+    /// What workers said last of their health.
+    pub(crate) unhealthy: UnhealthyWorkers,
     /// Woken when programs may have stored jobs by SQL.
     pub(crate) arrivals_wanted: Notify,
     /// Counts commits, so that event streams can wait for the next one.
@@ -67,6 +70,7 @@ impl SharedState {
             vitals: Vitals::default(),
             next_due: NextDue::default(),
             leases: LeaseWatch::default(),
+            unhealthy: UnhealthyWorkers::default(),
             arrivals_wanted: Notify::new(),
             commits: watch::Sender::default(),
             limits_turn: tokio::sync::Mutex::default(),

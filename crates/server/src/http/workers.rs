@@ -307,8 +307,16 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.time("updated", worker.updated);
     object.time("lease_until", worker.lease_until);
     object.text("evidence", &worker.evidence);
+    object.object("health", |object| health(object, worker));
     object.raw("about", if worker.about.is_empty() { "null" } else { &worker.about });
     object.text_or_null("plain_id", worker.plain_id.as_deref());
+}
+
+fn health(object: &mut Object<'_>, worker: &WorkerRecord) {
+    let unhealthy = worker.unhealthy.as_ref();
+    object.text("status", if unhealthy.is_some() { "unhealthy" } else { "healthy" });
+    object.text_or_null("reason", unhealthy.map(|it| it.reason.as_str()));
+    object.time_or_null("since", unhealthy.map(|it| it.since));
 }
 
 #[cfg(test)]

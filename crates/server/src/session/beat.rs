@@ -4,7 +4,7 @@ use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::WorkerRefusal;
 use outlast_proto::v1::{AttemptKey, BeatReply, BeatRequest, RefusalCode};
-use outlast_store::command::Renew;
+use outlast_store::command::{Renew, ReportHealth};
 use outlast_store::reply::{RenewRefusal, Renewed};
 use outlast_store::signal::Signal;
 use tonic::Status;
@@ -34,6 +34,7 @@ pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<Beat
         Ok(renewed) => {
             let standing = renewed.standing;
             polled(engine, worker, Span(request.last_poll_age_ms));
+            health(engine, worker, &request.unhealthy, renewed.unhealthy).await?;
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {
                 renewed: true,
@@ -103,6 +104,23 @@ fn polled(engine: &Engine, worker: WorkerId, age: Span) {
     if changed || age >= NOT_POLLING_AFTER {
         engine.store().signal(vec![Signal::polled(worker, age)]);
     }
+}
+
+/// Stores what a worker says of its health, if that is news. `stored` is whether the store has it as
+/// unhealthy.
+async fn health(
+    engine: &Engine,
+    worker: WorkerId,
+    reason: &str,
+    stored: bool,
+) -> Result<(), Status> {
+    let is_news = engine.shared().unhealthy.note(worker, reason);
+    if !is_news && stored != reason.is_empty() {
+        return Ok(());
+    }
+    let unhealthy = (!reason.is_empty()).then(|| convert::bounded(reason.to_owned()));
+    let said = ReportHealth { worker, unhealthy };
+    engine.submit(said).await.map_err(unavailable)
 }
 
 /// Compares digests. Attempts are stopped only when the worker sent the full list, so a report

@@ -8,7 +8,7 @@ use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
 use outlast_store::command::{WorkerRole, standing_order};
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{CancelledAttempt, InFlightJob, Unhealthy, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use tokio::time::Instant;
 use tokio_postgres::Row;
@@ -25,7 +25,8 @@ macro_rules! columns {
                 w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                 w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                 w.about, w.plain_id, w.attachment,
-                (select array[count(*), min(a.claimed)] from active a where a.worker = w.id) "
+                (select array[count(*), min(a.claimed)] from active a where a.worker = w.id),
+                w.unhealthy, w.unhealthy_since_ms "
     };
 }
 
@@ -221,6 +222,10 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
         serde_json::from_str(get(row, at)?).map_err(|_json| damaged(what))
     };
     let held: Vec<Option<i64>> = get(row, 20)?;
+    let unhealthy = match get::<Option<String>>(row, 21)? {
+        Some(reason) => Some(Unhealthy { reason, since: row::time(row, 22)? }),
+        None => None,
+    };
     let held_at = |at: usize| held.get(at).copied().flatten();
     Ok(WorkerRecord {
         id: WorkerId(get(row, 0)?),
@@ -242,6 +247,7 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
         about: get(row, 17)?,
         plain_id: get(row, 18)?,
         attachment: row::count(row, 19)?,
+        unhealthy,
         in_flight: held_at(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         oldest_claim: held_at(1).map(Timestamp),
     })

@@ -182,6 +182,7 @@ impl Tx<'_> {
         let asked = |run: &Run<'_>| Asked { asked: run.wants().min(most), wanted: run.wants() };
         let take =
             |run: &Run<'_>| self.take_of_classes(run.classes, asked(run).asked, &run.avoided);
+        let logged = self.batch.outbox.events.len();
         let statements = runs.iter().map(take);
         let taken = self.query_all(statements.collect()).await?;
         let refused = |native: &Native<'_>| self.native_refusal(&native.claim.claimant).is_some();
@@ -198,7 +199,21 @@ impl Tx<'_> {
         for run in &by_limits {
             self.run_by_limits(run, first, &mut outcomes).await?;
         }
+        if !runs.is_empty() && !by_limits.is_empty() {
+            self.log_in_order(logged, &outcomes);
+        }
         Ok(outcomes.into_iter().map(Reply::Claimed).collect())
+    }
+
+    /// Puts the events from `logged` on into the order of the claims: those that limits concern are
+    /// made last.
+    fn log_in_order(&mut self, logged: usize, outcomes: &[Outcome]) {
+        let jobs = outcomes.iter().flatten().flat_map(|claims| &claims.jobs);
+        let places: HashMap<JobId, usize> =
+            jobs.enumerate().map(|(place, claimed)| (claimed.job.id, place)).collect();
+        if let Some(events) = self.batch.outbox.events.get_mut(logged..) {
+            events.sort_by_key(|event| event.job.and_then(|job| places.get(&job).copied()));
+        }
     }
 
     /// Finds the jobs that claims leave to others: they are not taken for them, and use up nothing of

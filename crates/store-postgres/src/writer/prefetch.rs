@@ -119,6 +119,7 @@ impl Prefetch {
                 self.exact = true;
                 self.registers = Registers::OrdersAll;
             }
+            Command::ReportHealth(said) => self.change(said.worker),
             Command::Attach(attach) => self.change(attach.worker),
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
@@ -245,14 +246,14 @@ impl Tx<'_> {
         if need.registers == Registers::OrdersAll {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                               attachment, plain_id is not null, labels
+                               attachment, plain_id is not null, unhealthy is not null, labels
                         from worker where liveness < 2 or id = any($1::uuid[])
                         order by id for update";
             statements.push((Take::Living, Statement::new(lock, values![ids])));
         } else if !need.workers.is_empty() {
             let ids: Vec<Uuid> = need.workers.iter().copied().collect();
             let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                               attachment, plain_id is not null
+                               attachment, plain_id is not null, unhealthy is not null
                         from worker where id = any($1::uuid[]) order by id for update";
             statements.push((Take::Workers, Statement::new(lock, values![ids])));
         }
@@ -297,7 +298,7 @@ impl Tx<'_> {
                 for row in rows {
                     let id = WorkerId(get(row, 0)?);
                     self.seen.workers.insert(id, Some(known_of(row)?));
-                    let labels: &str = get(row, 8)?;
+                    let labels: &str = get(row, 9)?;
                     let damaged = |_json| StoreError::Corrupt(format!("labels of worker {id}"));
                     let labels = serde_json::from_str(labels).map_err(damaged)?;
                     self.seen.labels.insert(id, labels);

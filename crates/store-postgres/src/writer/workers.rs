@@ -25,7 +25,7 @@ use crate::writer::load::{moving, of_active, select_active};
 use crate::writer::write_set::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
-/// attachment, and whether it is plain.
+/// attachment, and whether it is plain and unhealthy.
 pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
     Ok(KnownWorker {
         standing: row::standing(get(row, 1)?, get(row, 2)?),
@@ -34,6 +34,7 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
         lease_until: row::time(row, 5)?,
         attachment: row::count(row, 6)?,
         plain: get(row, 7)?,
+        unhealthy: get(row, 8)?,
     })
 }
 
@@ -180,6 +181,18 @@ impl Tx<'_> {
             ),
             WorkerChange::Moved(standing, evidence) => {
                 self.note_standing(worker, standing, evidence);
+            }
+            WorkerChange::Health(unhealthy) => {
+                self.write(
+                    "update worker set unhealthy = $2::text, unhealthy_since_ms =
+                         case when $2::text is not null
+                             then coalesce(unhealthy_since_ms, $3::bigint) end
+                     where id = $1",
+                    values![worker.0, unhealthy.map(text), self.batch.context.now.0],
+                );
+                if let Some(Some(known)) = self.seen.workers.get_mut(&worker) {
+                    known.unhealthy = unhealthy.is_some();
+                }
             }
             WorkerChange::Forgotten => {
                 self.write("delete from worker where id = $1", values![worker.0]);

@@ -119,4 +119,6 @@ pub struct KnownWorker {
     pub lease_until: Timestamp,
     /// Whether it is a plain worker.
     pub plain: bool,
+    /// Whether it said that it can run nothing.
+    pub unhealthy: bool,
 }

@@ -11,7 +11,9 @@ use outlast_core::worker::liveness::{
 };
 use outlast_core::worker::order::{StandingOrder, first_phase};
 use outlast_store::StoreError;
-use outlast_store::command::{Attach, EndDetail, Lapse, LapseScope, Registration, WorkerMove};
+use outlast_store::command::{
+    Attach, EndDetail, Lapse, LapseScope, Registration, ReportHealth, WorkerMove,
+};
 use outlast_store::event::{Event, EventName};
 use outlast_store::reply::{RenewRefusal, WorkerMoveRefusal};
 
@@ -50,6 +52,7 @@ pub fn register(
             renewal: 1,
             lease_until,
             plain: registration.plain_id.is_some(),
+            unhealthy: false,
         },
         Some(found) => KnownWorker {
             standing: decide(found.standing, WorkerEvent::Beat)?,
@@ -140,6 +143,25 @@ fn beat(
         lease_until: now.after(lease),
         ..*found
     })
+}
+
+/// Decides whether a worker's word about its health is kept; one that has ended has none.
+#[must_use]
+pub fn health(
+    found: Option<&KnownWorker>,
+    said: &ReportHealth,
+    now: Timestamp,
+    outbox: &mut Outbox,
+) -> bool {
+    let Some(found) = found.filter(|found| found.standing.holds_lease()) else { return false };
+    let by = format!("worker {}", said.worker);
+    let event = match (&said.unhealthy, found.unhealthy) {
+        (Some(reason), false) => Some((EventName::WorkerUnhealthy, reason.as_str())),
+        (None, true) => Some((EventName::WorkerHealthy, "")),
+        (Some(_), true) | (None, false) => None,
+    };
+    outbox.events.extend(event.map(|(name, why)| worker_event(said.worker, name, now, &by, why)));
+    true
 }
 
 /// What an order or a signal makes of a worker.

@@ -3,7 +3,9 @@
 use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 use outlast_core::worker::order::in_force;
-use outlast_store::command::{Attach, Command, Lapse, Registration, Renew, WorkerMove};
+use outlast_store::command::{
+    Attach, Command, Lapse, Registration, Renew, ReportHealth, WorkerMove,
+};
 use outlast_store::reply::{
     Attached, Moved, NotFound, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
@@ -44,7 +46,18 @@ pub(super) async fn renew<B: Backend>(
     };
     backend.write_worker(renew.worker, WorkerChange::Renewed(&known, renew.lease))?;
     let in_flight = backend.count_in_flight(renew.worker).await?;
-    Ok(Ok(Renewed { renewal: known.renewal, standing: known.standing, in_flight }))
+    let KnownWorker { renewal, standing, unhealthy, .. } = known;
+    Ok(Ok(Renewed { renewal, standing, in_flight, unhealthy }))
+}
+
+pub(super) fn health<B: Backend>(backend: &mut B, said: &ReportHealth) -> Result<(), B::Error> {
+    let found = backend.worker(said.worker)?;
+    let now = backend.context().now;
+    if worker::health(found.as_ref(), said, now, backend.outbox()) {
+        let change = WorkerChange::Health(said.unhealthy.as_deref());
+        backend.write_worker(said.worker, change)?;
+    }
+    Ok(())
 }
 
 pub(super) fn attach<B: Backend>(

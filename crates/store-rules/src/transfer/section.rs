@@ -325,6 +325,8 @@ pub static SECTIONS: &[Section] = &[
             text("evidence"),
             text("about"),
             maybe(text("plain_id")),
+            added(maybe(text("unhealthy"))),
+            added(maybe(int("unhealthy_since_ms"))),
         ],
     },
     Section {

@@ -10,7 +10,7 @@ use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
 use outlast_store::command::{WorkerRole, standing_order};
 use outlast_store::query::{WorkerPage, WorkerQuery};
-use outlast_store::record::{CancelledAttempt, InFlightJob, WorkerBrief, WorkerRecord};
+use outlast_store::record::{CancelledAttempt, InFlightJob, Unhealthy, WorkerBrief, WorkerRecord};
 use outlast_store::store::GONE_SHOWN;
 use outlast_store_rules::backend::Labels;
 use rusqlite::types::Value;
@@ -26,7 +26,7 @@ macro_rules! select_workers {
             "select w.id, w.name, w.worker_role, w.phase, w.liveness, w.concurrency, w.queues,
                     w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                     w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
-                    w.about, w.plain_id, w.attachment
+                    w.about, w.plain_id, w.attachment, w.unhealthy, w.unhealthy_since_ms
              from worker w ",
             $rest
         )
@@ -281,6 +281,10 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         about: row.get(17)?,
         plain_id: row.get(18)?,
         attachment: row.get(19)?,
+        unhealthy: match row.get::<_, Option<String>>(20)? {
+            Some(reason) => Some(Unhealthy { reason, since: row::time(row, 21)? }),
+            None => None,
+        },
     })
 }
 

@@ -38,7 +38,7 @@ impl Tx<'_> {
             .db
             .prepare_cached(
                 "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
-                     plain_id is not null
+                     plain_id is not null, unhealthy is not null
                  from worker where id = ?",
             )
             .map_err(failed)?;
@@ -51,6 +51,7 @@ impl Tx<'_> {
                     lease_until: row::time(row, 4)?,
                     attachment: row.get(5)?,
                     plain: row.get(6)?,
+                    unhealthy: row.get(7)?,
                 })
             })
             .optional()
@@ -92,6 +93,13 @@ impl Tx<'_> {
             }
             WorkerChange::Moved(standing, evidence) => {
                 self.update_standing(worker, standing, evidence)
+            }
+            WorkerChange::Health(unhealthy) => {
+                let sql = "update worker set unhealthy = ?2, unhealthy_since_ms =
+                     case when ?2 is not null then coalesce(unhealthy_since_ms, ?3) end
+                     where id = ?1";
+                let values = (worker.to_string(), unhealthy, self.batch.context.now.0);
+                self.execute(sql, values).map(|_| ())
             }
             WorkerChange::Forgotten => {
                 let sql = "delete from worker where id = ?";

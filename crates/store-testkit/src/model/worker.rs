@@ -11,10 +11,11 @@ use outlast_core::worker::order::{
     self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder, first_phase, in_force,
 };
 use outlast_store::command::{
-    Attach, EndDetail, Lapse, LapseScope, OrderWorkers, Registration, Renew, WorkerMove,
+    Attach, EndDetail, Lapse, LapseScope, OrderWorkers, Registration, Renew, ReportHealth,
+    WorkerMove,
 };
 use outlast_store::event::EventName;
-use outlast_store::record::WorkerRecord;
+use outlast_store::record::{Unhealthy, WorkerRecord};
 use outlast_store::reply::{
     Attached, Moved, NotFound, RenewRefusal, Renewed, WorkerMoveRefusal, WorkerMoved,
     WorkersOrdered,
@@ -135,9 +136,26 @@ impl Tx<'_> {
             renewal: row.renewal,
             standing: row.standing,
             in_flight: self.count_in_flight(renew.worker),
+            unhealthy: row.unhealthy.is_some(),
         };
         self.keep(row);
         Ok(reply)
+    }
+
+    pub(super) fn report_health(&mut self, said: &ReportHealth) {
+        let now = self.now();
+        let row = self.tables.workers.get_mut(&said.worker);
+        let Some(row) = row.filter(|row| row.standing.holds_lease()) else { return };
+        let since = row.unhealthy.as_ref().map(|unhealthy| unhealthy.since);
+        row.unhealthy =
+            said.unhealthy.clone().map(|reason| Unhealthy { reason, since: since.unwrap_or(now) });
+        let by = format!("worker {}", said.worker);
+        let event = match (&said.unhealthy, since) {
+            (Some(reason), None) => (EventName::WorkerUnhealthy, reason.as_str()),
+            (None, Some(_)) => (EventName::WorkerHealthy, ""),
+            _ => return,
+        };
+        self.log_event(worker_event(said.worker, event.0, now, &by, event.1));
     }
 
     pub(super) fn attach(&mut self, attach: &Attach) -> Result<Attached, RenewRefusal> {
@@ -348,5 +366,6 @@ fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
         evidence: "registered".to_owned(),
         about: String::new(),
         plain_id: None,
+        unhealthy: None,
     }
 }

@@ -12,7 +12,7 @@ use outlast_core::worker::order::{OrderChange, OrderRefusal, StandingOrder, Work
 use super::order::NotFound;
 use super::report::Moved;
 use crate::error::StoreError;
-use crate::request::{boxed_requests, newtype_requests, requests};
+use crate::request::{boxed_requests, newtype_requests, requests, unit_requests};
 
 /// A native worker's heartbeat.
 #[derive(Clone, Debug)]
@@ -155,6 +155,8 @@ pub struct Renewed {
     pub standing: Standing,
     /// How many attempts the store has for it.
     pub in_flight: u32,
+    /// Whether the store has it as unhealthy.
+    pub unhealthy: bool,
 }
 
 /// Why a lease was not renewed.
@@ -260,6 +262,15 @@ pub fn standing_order(
     Ok(StandingOrder { selector, order, set_by, set_at })
 }
 
+/// What a worker says of its health. It is quiet by itself while it is not healthy.
+#[derive(Clone, Debug)]
+pub struct ReportHealth {
+    /// The worker.
+    pub worker: WorkerId,
+    /// Why it can run nothing; `None` if it is healthy.
+    pub unhealthy: Option<String>,
+}
+
 /// Forgets a worker that is no longer live.
 #[derive(Clone, Copy, Debug)]
 pub struct ForgetWorker(pub WorkerId);
@@ -276,4 +287,7 @@ boxed_requests! {
 }
 newtype_requests! {
     ForgetWorker as ForgetWorker -> Forgotten(Result<(), NotFound>);
+}
+unit_requests! {
+    ReportHealth as ReportHealth;
 }

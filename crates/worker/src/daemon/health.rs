@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use outlast_sdk::Control;
 use tokio::sync::Notify;
 
 use super::catalog::Catalog;
+use super::complaints::{Complaints, Source};
 use super::cover::Cover;
 use super::disk::DiskThreads;
 use crate::OwnProgram;
@@ -38,7 +38,7 @@ pub(super) struct Health(Arc<Needs>);
 /// What every attempt needs.
 #[derive(Debug)]
 pub(super) struct Needs {
-    pub(super) control: Control,
+    pub(super) complaints: Complaints,
     pub(super) disk: DiskThreads,
     /// What holds jobs: those that forbid overlap, and all others.
     pub(super) containments: [Containment; 2],
@@ -63,6 +63,10 @@ impl Health {
         Self(Arc::new(needs))
     }
 
+    pub(super) fn complaints(&self) -> &Complaints {
+        &self.0.complaints
+    }
+
     /// An attempt ran: the fault is over.
     pub(super) fn recovered(&self) {
         self.0.state.faults.store(0, Ordering::Relaxed);
@@ -70,14 +74,14 @@ impl Health {
 
     /// Nothing can run here at present.
     pub(super) fn fault(&self, reason: &str) {
-        self.0.control.fault(reason);
+        self.0.complaints.raise(Source::Host, reason);
         if !self.0.state.checking.swap(true, Ordering::AcqRel) {
             tokio::spawn(self.clone().until_recovered());
         }
     }
 
     async fn until_recovered(self) {
-        let Needs { control, state, .. } = &*self.0;
+        let Needs { complaints, state, .. } = &*self.0;
         loop {
             let faults = state.faults.fetch_add(1, Ordering::Relaxed);
             let wait = WAIT_FIRST.saturating_mul(2_u32.saturating_pow(faults.min(8)));
@@ -86,12 +90,12 @@ impl Health {
                 Ok(()) => break,
                 Err(reason) => {
                     tracing::warn!(reason, "worker has not recovered yet");
-                    control.fault(reason);
+                    complaints.raise(Source::Host, &reason);
                 }
             }
         }
         state.checking.store(false, Ordering::Release);
-        control.recovered();
+        complaints.settle(Source::Host);
     }
 
     async fn check(&self) -> Result<(), String> {

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::actions::Actions;
 use super::catalog::Catalog;
+use super::checks::CheckedWorker;
 use super::cover::Cover;
 use super::crash_point::{CrashPoint, Place};
 use super::disk::{DiskThreads, FolderGuard, FolderPermit};
@@ -134,6 +135,18 @@ impl Handler for ActionRunner {
 }
 
 impl ActionRunner {
+    /// What checks of the worker's health need of it.
+    pub(super) fn checked(&self, folder: PathBuf) -> CheckedWorker {
+        CheckedWorker {
+            complaints: self.health.complaints().clone(),
+            disk: self.disk.clone(),
+            folder,
+            host: self.host.clone(),
+            containment: self.containment.ordinary,
+            program: self.program.clone(),
+        }
+    }
+
     fn prepare(
         &self,
         delivery: &Delivery,

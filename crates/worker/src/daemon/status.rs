@@ -43,6 +43,9 @@ pub struct WorkerStatus {
     pub lease_left_seconds: Option<f64>,
     /// Attempts that it holds.
     pub in_flight: usize,
+    /// Why it can run nothing; `None` while it is healthy.
+    #[serde(default)]
+    pub unhealthy: Option<String>,
 }
 
 /// What the socket tells.
@@ -56,8 +59,10 @@ impl Source {
     fn status(&self) -> WorkerStatus {
         let known = self.control.status();
         let registered = known.as_ref().is_some_and(|known| known.worker.is_some());
+        let unhealthy = known.as_ref().and_then(|known| known.unhealthy.clone());
         let stage = match *self.stage.borrow() {
             Stage::Running if !registered => "starting",
+            Stage::Running if unhealthy.is_some() => "quiet",
             Stage::Running => "running",
             Stage::Quiet(_) => "quiet",
             Stage::Draining => "draining",
@@ -74,6 +79,7 @@ impl Source {
                 .and_then(|known| known.lease_left)
                 .map(|left| left.as_secs_f64()),
             in_flight: known.map_or(0, |known| known.in_flight),
+            unhealthy,
         }
     }
 }

@@ -35,6 +35,7 @@ mod fleet;
 mod foreign_pack;
 mod frozen_worker;
 mod healing;
+mod health;
 mod host_faults;
 mod idempotency;
 mod inherited_signals;

@@ -53,6 +53,21 @@ pub(crate) fn concurrency(value: &Value) -> Result<u32, &'static str> {
     whole(value).filter(fits).ok_or("a whole number from 1 to 10000")
 }
 
+/// How often something happens in a row.
+pub(crate) fn times(value: &Value) -> Result<u32, &'static str> {
+    whole(value).filter(|number| (1..=1000).contains(number)).ok_or("a whole number from 1 to 1000")
+}
+
+/// A share in percent; 0 for none.
+pub(crate) fn percent(value: &Value) -> Result<u32, &'static str> {
+    whole(value).filter(|number| *number <= 100).ok_or("a whole number from 0 to 100")
+}
+
+/// A size, or 0 for none.
+pub(crate) fn size_or_none(value: &Value) -> Result<u64, &'static str> {
+    if whole(value) == Some(0) { Ok(0) } else { size(value) }
+}
+
 pub(crate) fn multiplier(value: &Value) -> Result<u32, &'static str> {
     // One missed beat must never be a lapse.
     whole(value).filter(|number| (2..=100).contains(number)).ok_or("a whole number from 2 to 100")

@@ -80,9 +80,11 @@ impl<H: Handler> Engine<H> {
             return;
         }
         tracing::error!(reason = fault.reason, "cannot run jobs: taking no work");
+        self.state.reported().unhealthy.clone_from(&fault.reason);
         self.faults.current = Some(fault);
         let why = self.fault_or("");
         self.state.reported().phase = self.phase();
+        self.lease.heartbeat.beat_now();
         self.report_phase(&why);
         self.hand_back_waiting(&why);
     }
@@ -99,6 +101,8 @@ impl<H: Handler> Engine<H> {
         let Some(fault) = self.faults.current.take() else { return };
         tracing::info!(was = fault.reason, "worker has recovered from its fault");
         self.state.reported().phase = self.phase();
+        self.state.reported().unhealthy.clear();
+        self.lease.heartbeat.beat_now();
         self.report_phase("recovered from its fault");
     }
 

@@ -92,6 +92,7 @@ pub(crate) fn subject_of(command: &Command) -> Option<Subject> {
         Command::Attach(attach) => Subject::Worker(attach.worker),
         Command::Worker(step) => Subject::Worker(step.worker),
         Command::Lapse(lapse) => Subject::Worker(lapse.worker),
+        Command::ReportHealth(said) => Subject::Worker(said.worker),
         Command::ForgetWorker(worker) => Subject::Worker(*worker),
         Command::Claim(claim) => match &claim.claimant {
             Claimant::Native { worker, .. } => Subject::Worker(*worker),

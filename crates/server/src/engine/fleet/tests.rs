@@ -47,6 +47,7 @@ fn record(n: u128, queue: &str, standing: Standing) -> WorkerRecord {
         evidence: String::new(),
         about: r#"{"types":["noop"]}"#.into(),
         plain_id: None,
+        unhealthy: None,
     }
 }
 

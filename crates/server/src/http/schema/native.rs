@@ -197,6 +197,14 @@ pub(super) fn worker() -> Value {
         ("updated", time()),
         ("lease_until", time()),
         ("evidence", text()),
+        (
+            "health",
+            object(&[
+                ("status", one_of(&["healthy", "unhealthy"])),
+                ("reason", or_null(text())),
+                ("since", or_null(time())),
+            ]),
+        ),
         ("about", any()),
         ("plain_id", or_null(text())),
     ])

@@ -19,8 +19,8 @@ use outlast_store::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
     Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
     LeadershipRequest, LogChunk, NewJob, OrderWorkers, Origin, Payload, Progress, Prune,
-    QueueOrder, RETENTION, Registration, RemoveLimit, Renew, ReportedOutcome, Reporter, Route,
-    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    QueueOrder, RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome,
+    Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
@@ -97,6 +97,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::Worker(_)
         | Command::Lapse(_)
         | Command::OrderWorkers(_)
+        | Command::ReportHealth(_)
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)
@@ -237,6 +238,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Tell { .. }
             | Wish::Lapse { .. }
             | Wish::OrderWorkers { .. }
+            | Wish::ReportHealth { .. }
             | Wish::ForgetWorker { .. } => self.about_worker(wish),
             Wish::Sweep { .. }
             | Wish::Strand { .. }
@@ -274,6 +276,11 @@ impl<H: Harness> View<'_, H> {
                 let renewal = if *watched { current } else { current + 1 };
                 let (worker, scope, mass) = (self.worker_id(*worker), *scope, *mass);
                 Command::Lapse(Lapse { worker, renewal, scope, mass, by, evidence })
+            }
+            Wish::ReportHealth { worker, unhealthy } => {
+                let (worker, unhealthy) = (self.worker_id(*worker), *unhealthy);
+                let unhealthy = unhealthy.then(|| "no memory".to_owned());
+                Command::ReportHealth(ReportHealth { worker, unhealthy })
             }
             Wish::OrderWorkers { which, order } => {
                 let selector = match which {

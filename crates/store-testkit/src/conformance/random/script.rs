@@ -96,6 +96,10 @@ pub(super) enum Wish {
         scope: LapseScope,
         mass: bool,
     },
+    ReportHealth {
+        worker: u8,
+        unhealthy: bool,
+    },
     /// To all workers, or to some by their labels.
     OrderWorkers {
         which: u8,
@@ -360,6 +364,8 @@ fn about_workers() -> BoxedStrategy<Wish> {
             Wish::Lapse { worker, watched: n > 25, scope, mass }
         }),
         1 => WORKERS.prop_map(|worker| Wish::ForgetWorker { worker }),
+        2 => (WORKERS, any::<bool>())
+            .prop_map(|(worker, unhealthy)| Wish::ReportHealth { worker, unhealthy }),
         2 => (0..3_u8, order).prop_map(|(which, order)| Wish::OrderWorkers { which, order }),
     ]
     .boxed()

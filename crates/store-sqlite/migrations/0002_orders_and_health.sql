@@ -7,3 +7,7 @@ create table worker_order (
     set_by text not null,
     set_at integer not null
 ) without rowid;
+
+-- Why a worker says that it can run nothing, and since when; null while it is healthy.
+alter table worker add column unhealthy text;
+alter table worker add column unhealthy_since_ms integer;

@@ -7,3 +7,7 @@ create table worker_order (
     set_by text not null,
     set_at bigint not null
 );
+
+-- Why a worker says that it can run nothing, and since when; null while it is healthy.
+alter table public.worker add column unhealthy text;
+alter table public.worker add column unhealthy_since_ms bigint;

@@ -1,0 +1,213 @@
+//! Checks of the worker's health that go on all the time: a probe of the operator's, free space in
+//! the work folder, and memory pressure. A worker that fails one takes no work, says why with its
+//! heartbeats, and takes work again by itself. What runs runs on.
+//!
+//! ```text
+//! healthy ──`failures` in a row──▶ unhealthy ──`recoveries` in a row──▶ healthy
+//! ```
+
+mod pressure;
+mod space;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use outlast_core::limits;
+
+use super::complaints::{Complaints, Source};
+use super::disk::DiskThreads;
+use crate::OwnProgram;
+use crate::attempt::{Attempt, AttemptEnd, AttemptSpec, EndKind};
+use crate::containment::Containment;
+use crate::environment::HostEnvironment;
+
+/// Time between two looks at disk space and memory pressure.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a probe has between SIGTERM and SIGKILL.
+const KILL_AFTER: Duration = Duration::from_secs(1);
+
+/// Most of what a probe says that is part of the reason.
+const SAYS_BYTES_MAX: usize = 200;
+
+/// What checks a worker's health.
+#[derive(Clone, Debug)]
+pub struct Checks {
+    /// A program of the operator's.
+    pub probe: Option<Probe>,
+    /// Bytes that must be free in the work folder; 0: not checked.
+    pub disk_free: u64,
+    /// Percent of the time in which everything may wait for memory; 0: not checked.
+    pub memory_pressure: u32,
+}
+
+/// A program that says by its exit code whether the worker is healthy: 0 is healthy.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Time from the end of a run to the next.
+    pub interval: Duration,
+    /// Longest that it may run. Then it is killed with all its processes, and has failed.
+    pub timeout: Duration,
+    /// Failures in a row that make a worker unhealthy.
+    pub failures: u32,
+    /// Successes in a row that make it healthy again.
+    pub recoveries: u32,
+}
+
+/// What the checks need of the worker.
+pub(super) struct CheckedWorker {
+    pub(super) complaints: Complaints,
+    pub(super) disk: DiskThreads,
+    pub(super) folder: PathBuf,
+    pub(super) host: HostEnvironment,
+    pub(super) containment: Containment,
+    pub(super) program: OwnProgram,
+}
+
+/// Checks until it is dropped.
+pub(super) async fn keep(checks: Checks, worker: CheckedWorker) {
+    let looking = look(&checks, &worker);
+    match &checks.probe {
+        Some(probe) => {
+            tokio::join!(looking, probe_on(probe, &worker));
+        }
+        None => looking.await,
+    }
+}
+
+async fn look(checks: &Checks, worker: &CheckedWorker) {
+    loop {
+        if checks.disk_free > 0 {
+            let (folder, least) = (worker.folder.clone(), checks.disk_free);
+            // A file system that does not answer holds up its own thread alone.
+            let found = worker.disk.read(move || space::lacking(&folder, least)).await;
+            note(worker, Source::Disk, found.flatten());
+        }
+        if checks.memory_pressure > 0 {
+            note(worker, Source::Memory, pressure::too_high(checks.memory_pressure));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Notes what a look has found, if that is clear.
+fn note(worker: &CheckedWorker, source: Source, found: Option<Found>) {
+    match found {
+        Some(Found::Bad(reason)) => worker.complaints.raise(source, &reason),
+        Some(Found::Good) => worker.complaints.settle(source),
+        None => {}
+    }
+}
+
+/// What a look has found. Between good and bad nothing changes, so that a worker does not go back
+/// and forth.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Good,
+    Bad(String),
+}
+
+async fn probe_on(probe: &Probe, worker: &CheckedWorker) {
+    let mut streak = Streak::default();
+    loop {
+        let failure = run(probe, worker).await.err();
+        streak.add(failure.is_some(), probe);
+        match failure {
+            // Also when it fails for another reason than before.
+            Some(failure) if streak.unhealthy => {
+                worker.complaints.raise(Source::Probe, &in_words(probe.failures, &failure));
+            }
+            Some(failure) => tracing::warn!(failure, "probe failed"),
+            None if streak.unhealthy => {}
+            None => worker.complaints.settle(Source::Probe),
+        }
+        tokio::time::sleep(probe.interval).await;
+    }
+}
+
+fn in_words(failures: u32, failure: &str) -> String {
+    match failures {
+        1 => format!("probe failed: {failure}"),
+        times => format!("probe failed {times} times: {failure}"),
+    }
+}
+
+/// Runs in a row that ended alike.
+#[derive(Debug, Default)]
+struct Streak {
+    failed: bool,
+    runs: u32,
+    unhealthy: bool,
+}
+
+impl Streak {
+    fn add(&mut self, failed: bool, probe: &Probe) {
+        self.runs = if self.failed == failed { self.runs.saturating_add(1) } else { 1 };
+        self.failed = failed;
+        if self.runs >= if failed { probe.failures } else { probe.recoveries } {
+            self.unhealthy = failed;
+        }
+    }
+}
+
+/// Runs the probe once, held like a job.
+async fn run(probe: &Probe, worker: &CheckedWorker) -> Result<(), String> {
+    let [program, args @ ..] = probe.command.as_slice() else { return Ok(()) };
+    let spec = AttemptSpec {
+        args: args.to_vec(),
+        env: worker.host.variables(),
+        cwd: worker.folder.clone(),
+        timeout: Some(probe.timeout),
+        kill_after: KILL_AFTER,
+        containment: worker.containment,
+        shim: worker.program.clone(),
+        ..AttemptSpec::new("probe", program)
+    };
+    judge(&Attempt::spawn(spec).finished().await, probe.timeout)
+}
+
+/// Says how it failed, with the last line that it printed.
+fn judge(ended: &AttemptEnd, timeout: Duration) -> Result<(), String> {
+    let how = match &ended.kind {
+        EndKind::Exited { code: 0 } => return Ok(()),
+        EndKind::TimedOut => format!("it ran longer than {timeout:?} and was killed"),
+        other => other.to_string(),
+    };
+    let last_line = |said: &[u8]| {
+        let said = String::from_utf8_lossy(said);
+        let line = said.lines().map(str::trim).rfind(|line| !line.is_empty())?.to_owned();
+        Some(limits::cut(line, SAYS_BYTES_MAX))
+    };
+    let output = &ended.output;
+    match last_line(&output.stderr.bytes).or_else(|| last_line(&output.stdout.bytes)) {
+        Some(line) => Err(format!("{how}: {line}")),
+        None => Err(how),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_failures_in_a_row_make_it_unhealthy_and_some_successes_healthy_again() {
+        let probe = Probe {
+            command: Vec::new(),
+            interval: Duration::ZERO,
+            timeout: Duration::ZERO,
+            failures: 3,
+            recoveries: 2,
+        };
+        let mut streak = Streak::default();
+        let unhealthy: String = "ff.fff.f..f.ff.."
+            .chars()
+            .map(|run| {
+                streak.add(run == 'f', &probe);
+                if streak.unhealthy { 'u' } else { '-' }
+            })
+            .collect();
+        assert_eq!(unhealthy, "-----uuuu-------");
+    }
+}

@@ -150,7 +150,7 @@ pub fn change(
 #[must_use]
 pub fn first_phase(before: Option<Standing>, order: Option<&StandingOrder>) -> Phase {
     let kept = match before {
-        // One that has left comes back by the will of whoever starts it.
+        // One that has left comes back as another process.
         None | Some(Standing { liveness: Liveness::Gone, .. }) => Phase::Running,
         Some(Standing { phase, .. }) => phase,
     };

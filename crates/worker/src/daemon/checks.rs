@@ -96,7 +96,7 @@ async fn look(checks: &Checks, worker: &CheckedWorker) {
 fn note(worker: &CheckedWorker, source: Source, found: Option<Found>) {
     match found {
         Some(Found::Bad(reason)) => worker.complaints.raise(source, &reason),
-        Some(Found::Good) => worker.complaints.settle(source),
+        Some(Found::Good) => worker.complaints.withdraw(source),
         None => {}
     }
 }
@@ -121,7 +121,7 @@ async fn probe_on(probe: &Probe, worker: &CheckedWorker) {
             }
             Some(failure) => tracing::warn!(failure, "probe failed"),
             None if streak.unhealthy => {}
-            None => worker.complaints.settle(Source::Probe),
+            None => worker.complaints.withdraw(Source::Probe),
         }
         tokio::time::sleep(probe.interval).await;
     }

@@ -1,5 +1,5 @@
 //! Why the worker can run nothing, of all that find a reason: it takes work again when the last of
-//! them is settled.
+//! them is withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,14 +33,14 @@ impl Complaints {
 
     /// Gives a reason, in place of an earlier one of the same source.
     pub(super) fn raise(&self, source: Source, reason: &str) {
-        // Told under the lock, so that what is told last is what stands.
+        // Sent under the lock, so that what the engine hears last is what stands.
         let mut stand = self.stand.lock().unwrap_or_else(PoisonError::into_inner);
         stand.insert(source, reason.to_owned());
         self.control.fault(in_words(&stand));
     }
 
     /// Takes the reason of a source back.
-    pub(super) fn settle(&self, source: Source) {
+    pub(super) fn withdraw(&self, source: Source) {
         let mut stand = self.stand.lock().unwrap_or_else(PoisonError::into_inner);
         if stand.remove(&source).is_none() {
             return;

@@ -95,7 +95,7 @@ impl Health {
             }
         }
         state.checking.store(false, Ordering::Release);
-        complaints.settle(Source::Host);
+        complaints.withdraw(Source::Host);
     }
 
     async fn check(&self) -> Result<(), String> {

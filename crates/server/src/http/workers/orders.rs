@@ -70,10 +70,10 @@ async fn give(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let by = req.by();
     let ordered = req.app.engine.order_workers(selector.clone(), order, by).await?;
     let ordered = ordered.map_err(|refusal| ApiError::Conflict(refusal.to_string()))?;
-    Ok(answer(order, &selector, &ordered))
+    Ok(response(order, &selector, &ordered))
 }
 
-fn answer(order: WorkerOrder, selector: &Selector, ordered: &WorkersOrdered) -> ApiResponse {
+fn response(order: WorkerOrder, selector: &Selector, ordered: &WorkersOrdered) -> ApiResponse {
     let WorkersOrdered { change, moved, kept } = ordered;
     let standing = match change {
         OrderChange::Stand => "set",

@@ -127,6 +127,7 @@ pub(crate) fn command(value: &Value) -> Result<Vec<String>, &'static str> {
         Value::Null => Ok(Vec::new()),
         Value::String(line) if line.trim().is_empty() => Ok(Vec::new()),
         Value::String(line) => Ok(["/bin/sh", "-c", line].map(ToOwned::to_owned).to_vec()),
+        Value::Array(words) if words.is_empty() => Ok(Vec::new()),
         Value::Array(words) => {
             let words: Vec<String> =
                 words.iter().map(text).collect::<Result<_, _>>().map_err(|_text| EXPECTED)?;

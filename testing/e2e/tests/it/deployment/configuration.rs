@@ -24,7 +24,7 @@ fn sample_configurations_are_accepted_and_explain_every_key() {
             .iter()
             .flat_map(|(section, keys)| {
                 keys.as_object().unwrap().iter().flat_map(move |(key, value)| match value {
-                    Value::Object(group) if key == "tls" => {
+                    Value::Object(group) if ["tls", "probe", "checks"].contains(&key.as_str()) => {
                         group.keys().map(|it| format!("{section}.{key}.{it}")).collect()
                     }
                     _ => vec![format!("{section}.{key}")],

@@ -52,6 +52,7 @@ pub mod random;
 pub mod read;
 pub mod recount;
 pub mod report;
+pub mod standing;
 pub mod sweep;
 pub mod unique;
 pub mod worker;
@@ -115,6 +116,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         claim::cases(),
         report::cases(),
         race::cases(),
+        standing::cases(),
         worker::cases(),
         plain::cases(),
         order::cases(),

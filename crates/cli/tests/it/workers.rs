@@ -12,7 +12,8 @@ fn fleet() -> Stub {
         let line = asked.line.as_str();
         if line.starts_with("POST") {
             let kept = r#"[{"id":"c","by_selector":"!spot"}]"#;
-            let ordered = format!(r#"{{"standing_order":"lifted","moved":[],"kept":{kept}}}"#);
+            let ordered =
+                format!(r#"{{"standing_order":"lifted","reached":[{{"id":"a"}}],"kept":{kept}}}"#);
             return (200, format!(r#"{{"data":{ordered}}}"#));
         }
         let (workers, next) = match line.contains("cursor=c1") {
@@ -35,7 +36,7 @@ fn one_order_goes_to_all_that_match_and_those_that_another_one_keeps_quiet_are_t
     let chosen = ["--pool", "gpu", "--selector", "zone=a"];
     let words = [&["workers", "resume", "--server", &stub.url][..], &chosen].concat();
     let said = outlast(&words);
-    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.code, 4, "{}", said.err);
     assert!(said.err.contains("1 stay quiet"), "{}", said.err);
     assert!(said.err.contains("resume \"!spot\" too"), "{}", said.err);
     assert_eq!(said.out.lines().count(), 3, "{}", said.out);
@@ -60,7 +61,7 @@ fn a_dry_run_lists_whom_the_order_would_go_to_and_sends_none() {
 fn an_order_that_no_live_worker_gets_is_an_error() {
     let stub = Stub::start(|asked, _| {
         let answer = match asked.line.starts_with("POST") {
-            true => r#"{"data":{"standing_order":"unchanged","moved":[],"kept":[]}}"#,
+            true => r#"{"data":{"standing_order":"unchanged","reached":[],"kept":[]}}"#,
             false => r#"{"data":[{"id":"b","name":"w-b","state":"stopped"}]}"#,
         };
         (200, answer.to_owned())

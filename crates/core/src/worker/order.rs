@@ -100,6 +100,12 @@ impl From<Phase> for WorkerOrder {
 }
 
 impl StandingOrder {
+    /// Returns who gave it, and to whom, in words.
+    #[must_use]
+    pub fn giver(&self) -> String {
+        format!("{} for workers with {}", self.set_by, self.selector)
+    }
+
     /// Returns whether it is to a worker with these labels.
     #[must_use]
     pub fn is_to(&self, labels: &BTreeMap<String, String>) -> bool {

@@ -80,6 +80,11 @@ pub struct Hello {
     /// of the same process, before it lapsed; what it was
     #[prost(bytes = "bytes", tag = "17")]
     pub previous_worker_id: ::prost::bytes::Bytes,
+    /// ordered then still holds; or empty
+    ///
+    /// for no other reason: the server knows better
+    #[prost(bool, tag = "18")]
+    pub quiet_by_order: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AttemptKey {
@@ -354,6 +359,9 @@ pub struct SetPhase {
     pub phase: i32,
     #[prost(string, tag = "2")]
     pub by: ::prost::alloc::string::String,
+    /// it holds whatever the worker did meanwhile
+    #[prost(bool, tag = "3")]
+    pub standing: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Refused {

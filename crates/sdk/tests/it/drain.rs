@@ -48,7 +48,9 @@ async fn an_ordered_quiet_is_not_undone_by_a_signal() {
     let mut server = Server::start();
     let worker = run(builder(&server), Gate::default());
     let (mut stream, _) = server.attach(1).await;
-    let set = |phase: Phase| order::What::Phase(SetPhase { phase: phase.into(), by: "ann".into() });
+    let set = |phase: Phase| {
+        order::What::Phase(SetPhase { phase: phase.into(), by: "ann".into(), standing: false })
+    };
     stream.order(set(Phase::Quiet));
     assert_eq!(phase(&mut stream).await, Phase::Quiet);
     worker.control.send(StageEvent::ContinueSignal);

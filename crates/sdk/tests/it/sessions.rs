@@ -214,7 +214,7 @@ async fn a_fault_makes_a_worker_quiet_with_the_reason_until_it_has_recovered() {
     assert_eq!(announced.phase(), Phase::Quiet);
     assert!(announced.why.contains("no process left"), "{announced:?}");
     // A resume by others does not take a fault back.
-    let resume = SetPhase { phase: Phase::Running.into(), by: "somebody".into() };
+    let resume = SetPhase { phase: Phase::Running.into(), by: "somebody".into(), standing: false };
     stream.order(order::What::Phase(resume));
     assert_eq!(stream.until(phase_of).await.phase(), Phase::Quiet);
     worker.control.recovered();

@@ -34,6 +34,9 @@ pub(super) fn weight_of_claim(claim: &Claim, of_claimed: usize) -> usize {
     max.min(64).saturating_add(max.saturating_mul(of_claimed).min(most))
 }
 
+/// What an order to all workers weighs: few other commands are to share its fate.
+const ORDER_WEIGHT: usize = 1_000;
+
 /// Returns how much of a batch it fills: a job weighs 1, and one that is longer than 4 KiB as many
 /// times that as it is long.
 pub(super) fn weight_of(command: &Command) -> usize {
@@ -41,6 +44,8 @@ pub(super) fn weight_of(command: &Command) -> usize {
         // It moves the jobs that the worker held.
         Command::Lapse(_) => LAPSE_WEIGHT,
         Command::Claim(claim) => weight_of_claim(claim, 0),
+        // It may move the whole fleet.
+        Command::OrderWorkers(_) => ORDER_WEIGHT,
         other => jobs_of(other),
     };
     jobs.max(bytes_of(command).div_ceil(BYTES_OF_ONE))

@@ -5,6 +5,7 @@ use outlast_core::selector::Selector;
 use outlast_core::worker::order::{OrderRefusal, WorkerOrder};
 use outlast_store::command::{OrderWorkers, WorkerMove};
 use outlast_store::reply::{WorkerMoved, WorkersOrdered};
+use tokio::task::JoinError;
 
 use super::input::Input;
 use super::{Engine, OrderError, Unavailable};
@@ -38,12 +39,26 @@ impl Engine {
         order: WorkerOrder,
         by: String,
     ) -> Result<Result<WorkersOrdered, OrderRefusal>, Unavailable> {
-        let given = OrderWorkers { selector, order, by: by.clone() };
+        let given = OrderWorkers { selector, order, by };
+        let engine = self.clone();
+        // It goes on if the client that waits for it leaves: the sessions must hear of the order.
+        let giving = tokio::spawn(async move { engine.give_to_all(given).await });
+        let failed = |error: JoinError| Unavailable::new(format!("the order failed: {error}"));
+        giving.await.map_err(failed)?
+    }
+
+    async fn give_to_all(
+        &self,
+        given: OrderWorkers,
+    ) -> Result<Result<WorkersOrdered, OrderRefusal>, Unavailable> {
+        let (order, by) = (given.order, given.by.clone());
         let ordered = match self.submit(given).await? {
             Ok(ordered) => ordered,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        for worker in &ordered.moved {
+        // Also to those that were so before: one may be quiet for a reason of its own, or may have
+        // missed an earlier order.
+        for worker in &ordered.reached {
             self.send(Input::Order { worker: *worker, order, by: by.clone() }).await?;
         }
         Ok(Ok(ordered))

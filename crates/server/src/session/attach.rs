@@ -3,10 +3,10 @@
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
-use outlast_core::worker::order::in_force;
+use outlast_core::worker::order::{StandingOrder, in_force};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
-    Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
+    self, Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
 };
 use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::InFlightJob;
@@ -72,10 +72,12 @@ pub(super) async fn attach(
         tracing::info!("worker {} (ID: {worker}) registered", hello.name);
     }
     let attach = Attach { worker, attachment: hello.attachment, lease };
+    let mut is_known = hello.resumed;
     let attached = match engine.submit(attach).await? {
         Ok(attached) => attached,
         Err(RenewRefusal::UnknownWorker) => {
             // The store was reset or restored: the worker registers again.
+            is_known = false;
             let registration = convert::registration(worker, &hello, &profile, lease);
             register(engine, registration).await?;
             engine.submit(attach).await?.map_err(lapsed)?
@@ -96,14 +98,16 @@ pub(super) async fn attach(
     if outgoing.opening.is_closed() {
         return Err(refused(RefusalCode::Superseded, "the stream was left while it attached"));
     }
-    let stored = engine.store().in_flight_of(worker).await.map_err(unavailable)?;
-    let stop = reconcile::reconcile(engine, worker, &stored, &hello.held).await?;
-    let phase = reconcile_phase(engine, worker, attached.standing.phase, hello.phase()).await?;
+    let in_flight = engine.store().in_flight_of(worker).await.map_err(unavailable)?;
+    let stop = reconcile::reconcile(engine, worker, &in_flight, &hello.held).await?;
+    let says = said_phase(&hello, is_known);
+    let phase = reconcile_phase(engine, worker, attached.standing.phase, says).await?;
+    let standing = standing_order(engine, &profile, phase).await;
 
     let of = AttachedAs { worker, number: attached.session, name: &hello.name };
     let mut session = Session::new(of, Arc::clone(&profile), outgoing.outputs.clone(), closer);
     session.set_running(phase == Phase::Running);
-    hold(&mut session, &stored, &hello);
+    hold(&mut session, &in_flight, &hello);
     engine.shared().leases.watch().welcomed(worker, boot_time());
     let send = |body| {
         let message = ServerMessage { session: attached.session, body: Some(body) };
@@ -119,24 +123,39 @@ pub(super) async fn attach(
         store_generation: engine.store().facts().generation,
         answers_output: true,
     }));
-    if convert::wire_phase(phase) != hello.phase() {
-        let by = who_ordered(engine, &profile).await?;
-        let set = SetPhase { phase: convert::wire_phase(phase).into(), by };
-        let orders = vec![Order { what: Some(order::What::Phase(set)) }];
-        send(Body::Orders(Orders { orders }));
+    if convert::wire_phase(phase) != hello.phase() || standing.is_some() {
+        send(set_phase(phase, standing.as_ref()));
     }
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
 }
 
-/// Who wants the worker to be in another phase than it says.
-async fn who_ordered(engine: &Engine, profile: &Profile) -> Result<String, Unavailable> {
-    let orders = engine.store().standing_orders().await.map_err(unavailable)?;
-    Ok(match in_force(&orders, &profile.labels) {
-        Some(order) => format!("{} for workers with {}", order.set_by, order.selector),
-        None => "server".to_owned(),
-    })
+/// Returns the phase that a worker wants to be in. The store knows better whether it is still ordered
+/// to be quiet.
+fn said_phase(hello: &Hello, is_known: bool) -> v1::Phase {
+    match hello.phase() {
+        v1::Phase::Quiet if is_known && hello.quiet_by_order => v1::Phase::Running,
+        says => says,
+    }
+}
+
+/// Orders the worker to be in a phase, because of an order that stands if there is one.
+fn set_phase(phase: Phase, standing: Option<&StandingOrder>) -> Body {
+    let by = standing.map_or_else(|| "server".to_owned(), StandingOrder::giver);
+    let phase = convert::wire_phase(phase).into();
+    let set = SetPhase { phase, by, standing: standing.is_some() };
+    Body::Orders(Orders { orders: vec![Order { what: Some(order::What::Phase(set)) }] })
+}
+
+/// Returns the order that keeps a quiet worker from work, if one stands. Without an answer of the
+/// store it is as quiet.
+async fn standing_order(engine: &Engine, profile: &Profile, phase: Phase) -> Option<StandingOrder> {
+    if phase != Phase::Quiet {
+        return None;
+    }
+    let orders = engine.store().standing_orders().await.ok()?;
+    in_force(&orders, &profile.labels).cloned()
 }
 
 /// Records what both sides say that the worker holds.
@@ -207,7 +226,7 @@ async fn reconcile_phase(
     engine: &Engine,
     worker: WorkerId,
     stored: Phase,
-    says: outlast_proto::v1::Phase,
+    says: v1::Phase,
 ) -> Result<Phase, Unavailable> {
     use outlast_proto::v1::Phase as Wire;
     let event = match (stored, says) {

@@ -56,7 +56,7 @@ fn answer(answer: output::ReportAnswer) -> ReportAnswer {
 fn order(order: SessionOrder) -> Order {
     let what = match order {
         SessionOrder::Phase { order, by } => {
-            What::Phase(SetPhase { phase: convert::phase_of(order).into(), by })
+            What::Phase(SetPhase { phase: convert::phase_of(order).into(), by, standing: true })
         }
         SessionOrder::Stop { job, epoch } => {
             let attempt = Some(convert::key(job, epoch));

@@ -118,6 +118,7 @@ families!(
     claim,
     report,
     race,
+    standing,
     worker,
     plain,
     order,

@@ -1,10 +1,12 @@
 //! Orders to all workers that are chosen, and to those that start later.
 
+use outlast_core::worker::liveness::Phase;
 use outlast_core::worker::order::{self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder};
 use outlast_store::command::{OrderWorkers, WorkerMove};
 use outlast_store::reply::WorkersOrdered;
 
-use super::{Backend, StandingChange, worker};
+use super::{Backend, StandingChange, WorkerChange};
+use crate::apply::worker;
 use crate::rules::standing_order_event;
 
 /// The order stands and reaches those who live in one transaction: a worker that registers
@@ -20,17 +22,19 @@ pub(super) async fn order<B: Backend>(
     };
     write(b, given, change)?;
     stand.retain(|one| !is_lifted(one, given, change));
-    let (mut moved, mut kept) = (Vec::new(), Vec::new());
+    let (mut reached, mut kept) = (Vec::new(), Vec::new());
     for (id, labels) in b.living().await? {
         if !order::matches(&given.selector, &labels) {
             continue;
         }
+        let found = b.worker(id)?;
         let other = (given.order == WorkerOrder::Resume).then(|| order::in_force(&stand, &labels));
         if let Some(other) = other.flatten() {
-            kept.push((id, other.selector.clone()));
+            if found.is_some_and(|found| found.standing.phase == Phase::Quiet) {
+                kept.push((id, other.selector.clone()));
+            }
             continue;
         }
-        let before = b.worker(id)?.map(|known| known.standing);
         let step = WorkerMove {
             worker: id,
             event: given.order.event(),
@@ -38,13 +42,17 @@ pub(super) async fn order<B: Backend>(
             by: given.by.clone(),
             evidence: format!("ordered by {}", given.by).into(),
         };
-        // One that drains goes on draining.
-        let after = worker::move_worker(b, &step).await?.ok().map(|moved| moved.standing);
-        if after.is_some() && after != before {
-            moved.push(id);
+        let now = b.context().now;
+        // One that drains goes on draining. None of these events takes a job from a worker.
+        let Ok(moved) = worker::move_worker(found.as_ref(), &step, now, b.outbox()) else {
+            continue;
+        };
+        if moved.changed {
+            b.write_worker(id, WorkerChange::Moved(moved.standing, &step.evidence))?;
         }
+        reached.push(id);
     }
-    Ok(Ok(WorkersOrdered { change, moved, kept }))
+    Ok(Ok(WorkersOrdered { change, reached, kept }))
 }
 
 fn is_lifted(one: &StandingOrder, given: &OrderWorkers, change: OrderChange) -> bool {

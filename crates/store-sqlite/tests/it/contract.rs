@@ -99,6 +99,7 @@ families!(
     claim,
     report,
     race,
+    standing,
     worker,
     plain,
     order,

@@ -6,7 +6,9 @@ use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
 use outlast_core::time::Timestamp;
-use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal, decide};
+use outlast_core::worker::liveness::{
+    Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
+};
 use outlast_core::worker::order::{
     self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder, first_phase, in_force,
 };
@@ -106,11 +108,14 @@ impl Tx<'_> {
             .filter(|row| order::matches(&given.selector, &row.labels))
             .cloned()
             .collect();
-        let (mut moved, mut kept) = (Vec::new(), Vec::new());
+        let (mut reached, mut kept) = (Vec::new(), Vec::new());
         for row in chosen {
             let other = in_force(self.tables.orders.values(), &row.labels);
             match (given.order, other) {
-                (WorkerOrder::Resume, Some(other)) => kept.push((row.id, other.selector.clone())),
+                (WorkerOrder::Resume, Some(other)) if row.standing.phase == Phase::Quiet => {
+                    kept.push((row.id, other.selector.clone()));
+                }
+                (WorkerOrder::Resume, Some(_)) => {}
                 _ => {
                     let step = WorkerMove {
                         worker: row.id,
@@ -119,14 +124,11 @@ impl Tx<'_> {
                         by: given.by.clone(),
                         evidence: format!("ordered by {}", given.by).into(),
                     };
-                    let after = self.move_worker(&step).ok();
-                    moved.extend(
-                        after.filter(|after| after.standing != row.standing).map(|_| row.id),
-                    );
+                    reached.extend(self.move_worker(&step).ok().map(|_| row.id));
                 }
             }
         }
-        Ok(WorkersOrdered { change, moved, kept })
+        Ok(WorkersOrdered { change, reached, kept })
     }
 
     pub(super) fn renew(&mut self, renew: &Renew) -> Result<Renewed, RenewRefusal> {

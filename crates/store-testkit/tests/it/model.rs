@@ -115,6 +115,11 @@ fn one_end_wins_as_the_contract_says() {
 }
 
 #[test]
+fn orders_hold_for_workers_that_start_later_as_the_contract_says() {
+    check(&Model, &conformance::standing::cases());
+}
+
+#[test]
 fn workers_live_and_lapse_as_the_contract_says() {
     check(&Model, &conformance::worker::cases());
 }

@@ -238,10 +238,11 @@ pub struct OrderWorkers {
 pub struct WorkersOrdered {
     /// What it did to the orders that stand.
     pub change: OrderChange,
-    /// Workers whose phase has changed, by id.
-    pub moved: Vec<WorkerId>,
-    /// Workers that were to resume, and that another order keeps from it, with whom that one is
-    /// to; by id.
+    /// Workers that it is for, whether or not they were so before; by id. Of one that drains, only a
+    /// drain is.
+    pub reached: Vec<WorkerId>,
+    /// Quiet workers that were to resume, and that another order keeps from it, with whom that one
+    /// is to; by id.
     pub kept: Vec<(WorkerId, Selector)>,
 }
 
@@ -257,7 +258,8 @@ pub fn standing_order(
 ) -> Result<StandingOrder, StoreError> {
     let corrupt =
         || StoreError::Corrupt(format!("the order {kind:?} to {selector:?} cannot be read"));
-    let selector = selector.parse().map_err(|_error| corrupt())?;
+    // Its canonical text may be longer than one that is taken.
+    let selector = Selector::of_any_length(selector).map_err(|_error| corrupt())?;
     let order = WorkerOrder::parse(kind).ok_or_else(corrupt)?;
     Ok(StandingOrder { selector, order, set_by, set_at })
 }

@@ -98,20 +98,31 @@ fn probe_that_hangs_is_killed_with_all_its_processes() {
     });
 }
 
+/// An order to a worker that was quiet already did not reach it once: it took jobs when it was well.
 #[test]
-fn operators_quiet_outlasts_a_recovery() {
+fn order_to_an_unhealthy_worker_outlasts_its_recovery() {
     let scene = Scene::start();
     let sick = scene.folder().join("sick");
     touch(&sick);
     let checked = probed(&scene, "both", &format!("[ ! -e '{}' ]", sick.display()), 1);
-    await_health(&scene, &checked, "unhealthy");
     let url = scene.server().url();
-    assert_eq!(run_against(&url, &["workers", "quiet", "both"]).code, Some(0));
-    fs::remove_file(&sick).unwrap();
-    let shown = await_health(&scene, &checked, "healthy");
-    assert_eq!(shown["state"], "quiet", "{shown}");
-    assert_eq!(run_against(&url, &["workers", "resume", "both"]).code, Some(0));
-    scene.await_worker(checked.id(), "running", within(HEARTBEAT));
+    for (quiet, resume) in [
+        (&["workers", "quiet", "both"][..], &["workers", "resume", "both"][..]),
+        (
+            &["workers", "quiet", "--selector", "!spot"],
+            &["workers", "resume", "--selector", "!spot"],
+        ),
+    ] {
+        touch(&sick);
+        await_health(&scene, &checked, "unhealthy");
+        assert_eq!(run_against(&url, quiet).code, Some(0));
+        fs::remove_file(&sick).unwrap();
+        await_health(&scene, &checked, "healthy");
+        let quiet = scene.api().try_worker(checked.id()).unwrap();
+        assert_eq!(quiet["state"], "quiet", "{quiet}");
+        assert_eq!(run_against(&url, resume).code, Some(0));
+        scene.await_worker(checked.id(), "running", within(HEARTBEAT));
+    }
 }
 
 /// A small file system of the worker's own, in a mount namespace that goes with it.

@@ -96,6 +96,30 @@ fn order_to_a_worker_that_lapses_holds_when_it_comes_back() {
     scene.await_status(&job, "completed", within(LEASE));
 }
 
+/// It came back quiet once, though no order stood any more.
+#[test]
+fn worker_that_is_resumed_while_it_is_away_takes_jobs_when_it_is_back() {
+    let options = ServerOptions::default().set("worker.reconnect_window", json!(60));
+    let scene = Scene::with(options);
+    let url = scene.server().url();
+    let proxy = Proxy::to(&url);
+    let away = scene.worker_with(&of_pool("absentee", "batch").through(&proxy.url()));
+    workers(&url, &["quiet", "--pool", "batch"]);
+    scene.await_worker(away.id(), "quiet", within(HEARTBEAT));
+    let stage =
+        || outlast_e2e::process::run_to_end(&["health", "worker", "--name", "absentee"], LEASE);
+    eventually("the worker knows", within(HEARTBEAT), || {
+        stage().stdout.contains("quiet").then_some(())
+    });
+    proxy.set(Weather::Cut);
+    scene.await_worker(away.id(), "suspect", within(HEARTBEAT));
+    workers(&url, &["resume", "--pool", "batch"]);
+    proxy.set(Weather::Clear);
+    scene.await_worker(away.id(), "running", within(LEASE));
+    let job = scene.run(Run::short());
+    scene.await_status(&job, "completed", within(LEASE));
+}
+
 /// A plain client reads the order in the directive of its heartbeats.
 #[test]
 fn plain_clients_that_start_later_are_told_too() {

@@ -144,13 +144,15 @@ pub(super) async fn run(
         (None, named) => named_ones(args, &client, verb, named).await?,
         (Some(selector), _) => chosen_ones(args, &client, verb, &selector).await?,
     };
-    let Given { batch, ids, words } = given;
+    let Given { batch, ids, words, some_are_kept } = given;
     let ended = end(args, batch);
     words.iter().for_each(|words| say(&format!("{words}\n")));
-    if args.waiting.wait && ended.is_ok() {
-        return wait::until_done(&client, verb, ids, limit).await;
-    }
-    ended
+    let ended = if args.waiting.wait && ended.is_ok() {
+        wait::until_done(&client, verb, ids, limit).await
+    } else {
+        ended
+    };
+    ended.map(|exit| if some_are_kept && exit == Exit::Ok { Exit::Conflict } else { exit })
 }
 
 /// What became of an order, and who has it.
@@ -160,6 +162,8 @@ struct Given {
     ids: Vec<String>,
     /// What else is to be said of it.
     words: Vec<String>,
+    /// Whether another order keeps some from what this one says.
+    some_are_kept: bool,
 }
 
 async fn give(client: &Client, id: &str, verb: Verb) -> Result<Value, Failure> {
@@ -228,7 +232,7 @@ async fn chosen_ones(
     before.retain(lives);
     let mut given = Given::default();
     if args.care.dry_run {
-        if before.is_empty() {
+        if before.is_empty() && (selector.is_empty() || verb == Verb::Resume) {
             return Err(none_lives(selector));
         }
         before.into_iter().for_each(|worker| given.batch.add("", Ok(worker)));
@@ -244,19 +248,20 @@ async fn chosen_ones(
     } else if before.is_empty() {
         say(&format!("no live worker matches {selector}\n"));
     }
-    let reached: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
+    // One that has been started again since is not one that the order was for.
+    let known: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
     for worker in all(client, &[("selector", text)]).await? {
         let id = text_at(&worker, "id");
-        if !reached.contains(&id) && !lives(&worker) {
-            continue;
+        let is_reached = ordered.reaches(&id);
+        if is_reached || known.contains(&id) {
+            given.batch.add(&id, Ok(worker));
         }
-        given.batch.add(&id, Ok(worker));
-        // One that another order keeps quiet is not waited for.
-        if !ordered.keeps(&id) {
+        if is_reached {
             given.ids.push(id);
         }
     }
     given.words = ordered.words(selector);
+    given.some_are_kept = ordered.keeps_some();
     Ok(given)
 }
 

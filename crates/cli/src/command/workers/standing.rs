@@ -66,9 +66,15 @@ impl Ordered {
         self.0["kept"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether another order keeps this worker from resuming.
-    pub(super) fn keeps(&self, id: &str) -> bool {
-        self.kept().iter().any(|one| text_at(one, "id") == id)
+    /// Whether the order was for this worker.
+    pub(super) fn reaches(&self, id: &str) -> bool {
+        let reached = self.0["reached"].as_array().map_or(&[][..], Vec::as_slice);
+        reached.iter().any(|one| text_at(one, "id") == id)
+    }
+
+    /// Whether another order keeps workers from resuming.
+    pub(super) fn keeps_some(&self) -> bool {
+        !self.kept().is_empty()
     }
 
     /// What holds from now on, in words.
@@ -106,7 +112,7 @@ mod tests {
         assert!(set.contains("until `outlast workers resume --selector \"pool=gpu\"`"), "{set}");
         let kept = json!([{"id": "one", "by_selector": "!spot"}]);
         let lifted = json!({"standing_order": "lifted", "kept": kept});
-        assert!(Ordered(lifted.clone()).keeps("one") && !Ordered(lifted.clone()).keeps("two"));
+        assert!(Ordered(lifted.clone()).keeps_some() && !Ordered(lifted.clone()).reaches("one"));
         let lifted = words(lifted);
         assert!(lifted.starts_with("workers that start from now on take work; 1 stay"), "{lifted}");
         assert!(lifted.ends_with("resume \"!spot\" too"), "{lifted}");

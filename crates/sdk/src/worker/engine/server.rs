@@ -1,10 +1,10 @@
 //! What the server says, on the session and in answer to beats.
 
 use outlast_core::time::{BootTime, Span};
-use outlast_core::worker::lifecycle::{Stage, StageEvent};
+use outlast_core::worker::lifecycle::{QuietBy, Stage, StageEvent};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
-    self, BeatReply, Hello, RefusalCode, ServerMessage, Verdict, order, report,
+    self, BeatReply, Hello, RefusalCode, ServerMessage, SetPhase, Verdict, order, report,
 };
 
 use super::Engine;
@@ -69,6 +69,8 @@ impl<H: Handler> Engine<H> {
             attachment: self.session.attachment,
             store_generation: self.session.store_generation,
             previous_worker_id: self.session.previous.map(identity_bytes).unwrap_or_default(),
+            quiet_by_order: self.lifecycle.stage == Stage::Quiet(QuietBy::Order)
+                && self.faults.current.is_none(),
         }
     }
 
@@ -354,7 +356,7 @@ impl<H: Handler> Engine<H> {
                     self.on_revoke(attempt);
                 }
             }
-            order::What::Phase(set) => self.on_phase_order(set.phase(), &set.by, now),
+            order::What::Phase(set) => self.on_phase_order(&set, now),
         }
     }
 
@@ -367,8 +369,9 @@ impl<H: Handler> Engine<H> {
         }
     }
 
-    fn on_phase_order(&mut self, phase: v1::Phase, by: &str, now: BootTime) {
-        if phase == v1::Phase::Quiet && self.session.overrules_quiet {
+    fn on_phase_order(&mut self, set: &SetPhase, now: BootTime) {
+        let phase = set.phase();
+        if phase == v1::Phase::Quiet && self.session.overrules_quiet && !set.standing {
             return;
         }
         let event = match phase {
@@ -377,7 +380,7 @@ impl<H: Handler> Engine<H> {
             v1::Phase::Draining => StageEvent::DrainOrder,
         };
         self.session.announced_phase = phase;
-        self.apply(event, &format!("ordered by {by}"), now);
+        self.apply(event, &format!("ordered by {}", set.by), now);
         if self.phase() != phase {
             // A signal or a fault keeps it quiet, or it drains already: the server must not
             // think otherwise.

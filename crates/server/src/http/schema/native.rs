@@ -272,7 +272,7 @@ pub(super) fn workers_ordered() -> Value {
         ("order", worker_order_word()),
         ("selector", text()),
         ("standing_order", one_of(&["set", "lifted", "unchanged"])),
-        ("moved", list(object(&[("id", uuid())]))),
+        ("reached", list(object(&[("id", uuid())]))),
         ("kept", list(object(&[("id", uuid()), ("by_selector", text())]))),
     ])
 }

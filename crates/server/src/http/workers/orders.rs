@@ -74,7 +74,7 @@ async fn give(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 fn response(order: WorkerOrder, selector: &Selector, ordered: &WorkersOrdered) -> ApiResponse {
-    let WorkersOrdered { change, moved, kept } = ordered;
+    let WorkersOrdered { change, reached, kept } = ordered;
     let standing = match change {
         OrderChange::Stand => "set",
         OrderChange::LiftOne | OrderChange::LiftAll => "lifted",
@@ -85,7 +85,7 @@ fn response(order: WorkerOrder, selector: &Selector, ordered: &WorkersOrdered) -
             object.text("order", order.as_str());
             object.text("selector", &selector.to_string());
             object.text("standing_order", standing);
-            object.array("moved", moved, |out, worker| {
+            object.array("reached", reached, |out, worker| {
                 let mut object = Object::begin(out);
                 object.plain("id", worker);
                 object.end();

@@ -4,7 +4,7 @@
 //! A worker matches when every requirement holds. `!=` and `notin` also hold for a worker
 //! without the label, as in Kubernetes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -93,6 +93,12 @@ impl Selector {
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
+    }
+
+    /// Returns whether a worker with these labels matches.
+    #[must_use]
+    pub fn matches_labels(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.matches(|name| labels.get(name).map(String::as_str))
     }
 
     /// Returns whether a worker with these labels matches; `label` looks one up.

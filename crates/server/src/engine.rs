@@ -26,7 +26,7 @@
 //! - [`configured_limits`]: the limits that the configuration lists
 //! - [`store_health`]: whether the store takes writes, and since when without a break
 //! - [`trouble_log`]: which failures are logged while the store is away
-//! - [`unhealthy`]: what workers said last of their health
+//! - [`unhealthy`]: the latest reports of workers that are unhealthy
 //! - [`vitals`]: whether the essential tasks still run
 //! - [`shared_state`]: what all of these share
 

@@ -48,7 +48,7 @@ impl ClassKey {
     /// and the one that does not.
     #[must_use]
     pub fn differs_at_most_in_isolation(&self, other: &Self) -> bool {
-        self == other || self.twin(!self.isolated).as_ref() == Some(other)
+        self.twin(other.isolated).as_ref().unwrap_or(self) == other
     }
 
     /// Whether people see the two as one: they differ at most in whether their jobs have keys.

@@ -11,7 +11,7 @@
 //! - `catalog`: the actions as they are on disk now, and reloading them
 //! - `crash_point`: where tests have the engine killed
 //! - [`checks`]: a probe of the operator's, disk space and memory pressure
-//! - `complaints`: why the worker runs nothing, of all who find a reason
+//! - `complaints`: the reasons of all checks why the worker runs nothing
 //! - `cover`: what is hidden from jobs with a file
 //! - `run_action`: one delivery, from parameters to its end
 //! - `disk`: reading and removing files of jobs, off the engine's thread
@@ -128,7 +128,7 @@ pub struct DaemonConfig {
     pub work_folder: Option<PathBuf>,
     /// Whether the process that started it waits for it, however long a shutdown takes.
     pub has_patient_parent: bool,
-    /// What checks its health.
+    /// The checks of its health.
     pub checks: Checks,
     /// Files that jobs must not see; hidden from them where that is possible.
     pub hidden: Vec<PathBuf>,

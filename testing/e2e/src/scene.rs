@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::pack;
 use crate::process_table;
 use crate::server::{Server, ServerOptions};
-use crate::wait::{KILL_AFTER, LEASE, eventually, poll, within};
+use crate::wait::{KILL_AFTER, LEASE, eventually, poll, stays, within};
 use crate::worker::{Worker, WorkerOptions};
 
 /// One tick of a test job.
@@ -261,6 +261,15 @@ impl Scene {
             Some(execution) => execution,
             None => panic!("waited {bound:?} in vain for {status}: {}", self.story(id, &last)),
         }
+    }
+
+    /// Watches for some time that a job does not start.
+    #[track_caller]
+    pub fn stays_waiting(&self, id: &str, period: Duration) {
+        stays("the job waits", period, || {
+            let status = self.api.execution(id)["status"].clone();
+            (status == "running" || status == "completed").then(|| status.to_string())
+        });
     }
 
     /// Waits until a job has completed, and returns which worker ran it.

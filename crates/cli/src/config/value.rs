@@ -127,15 +127,10 @@ pub(crate) fn command(value: &Value) -> Result<Vec<String>, &'static str> {
         Value::Null => Ok(Vec::new()),
         Value::String(line) if line.trim().is_empty() => Ok(Vec::new()),
         Value::String(line) => Ok(["/bin/sh", "-c", line].map(ToOwned::to_owned).to_vec()),
-        Value::Array(words) if words.is_empty() => Ok(Vec::new()),
         Value::Array(words) => {
-            let words: Vec<String> =
-                words.iter().map(text).collect::<Result<_, _>>().map_err(|_text| EXPECTED)?;
-            if words.first().is_some_and(|program| !program.is_empty()) {
-                Ok(words)
-            } else {
-                Err(EXPECTED)
-            }
+            let words: Result<Vec<String>, _> = words.iter().map(text).collect();
+            let is_usable = |words: &Vec<String>| words.first().is_none_or(|it| !it.is_empty());
+            words.ok().filter(is_usable).ok_or(EXPECTED)
         }
         Value::Number(_) | Value::Bool(_) | Value::Object(_) => Err(EXPECTED),
     }

@@ -48,7 +48,7 @@ pub(crate) struct WorkerConfig {
     pub(crate) containment: Containment,
     /// Where attempts have their folders; the system's temporary folder if not said.
     pub(crate) work_dir: Option<PathBuf>,
-    /// What checks its health.
+    /// The checks of its health.
     pub(crate) checks: Checks,
     /// Files with a token, which are no business of jobs.
     pub(crate) hidden: Vec<PathBuf>,

@@ -45,7 +45,7 @@ pub enum OrderRefusal {
     TooMany,
 }
 
-/// What an order does to those that stand.
+/// What an order changes among the standing orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderChange {
     /// It stands from now on, in place of one to the same workers.
@@ -109,14 +109,8 @@ impl StandingOrder {
     /// Returns whether it is to a worker with these labels.
     #[must_use]
     pub fn is_to(&self, labels: &BTreeMap<String, String>) -> bool {
-        matches(&self.selector, labels)
+        self.selector.matches_labels(labels)
     }
-}
-
-/// Returns whether a worker with these labels matches.
-#[must_use]
-pub fn matches(selector: &Selector, labels: &BTreeMap<String, String>) -> bool {
-    selector.matches(|name| labels.get(name).map(String::as_str))
 }
 
 /// Returns the latest of the orders to a worker with these labels.

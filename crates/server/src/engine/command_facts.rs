@@ -34,7 +34,8 @@ pub(super) fn weight_of_claim(claim: &Claim, of_claimed: usize) -> usize {
     max.min(64).saturating_add(max.saturating_mul(of_claimed).min(most))
 }
 
-/// What an order to all workers weighs: few other commands are to share its fate.
+/// The weight of an order to all workers. A batch with it holds few other commands, since it may
+/// take long.
 const ORDER_WEIGHT: usize = 1_000;
 
 /// Returns how much of a batch it fills: a job weighs 1, and one that is longer than 4 KiB as many

@@ -21,10 +21,7 @@ impl Engine {
         order: WorkerOrder,
         by: String,
     ) -> Result<WorkerMoved, OrderError> {
-        let evidence = format!("ordered by {by}").into();
-        let (event, by_whom) = (order.event(), by.clone());
-        let step = WorkerMove { worker, event, session: None, by: by_whom, evidence };
-        let moved = self.submit(step).await??;
+        let moved = self.submit(WorkerMove::ordered(worker, order, &by)).await??;
         self.send(Input::Order { worker, order, by }).await?;
         Ok(moved)
     }

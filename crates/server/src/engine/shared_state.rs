@@ -40,7 +40,7 @@ pub(crate) struct SharedState {
     pub(crate) vitals: Vitals,
     pub(crate) next_due: NextDue,
     pub(crate) leases: LeaseWatch,
-    /// What workers said last of their health.
+    /// The latest reports of workers that are unhealthy.
     pub(crate) unhealthy: UnhealthyWorkers,
     /// Woken when programs may have stored jobs by SQL.
     pub(crate) arrivals_wanted: Notify,

@@ -159,10 +159,8 @@ async fn matching(
     let mut found = Vec::new();
     loop {
         let page = app.engine.store().workers_page(every.clone()).await?;
-        let matching = page
-            .workers
-            .into_iter()
-            .filter(|worker| selector.matches(|name| worker.labels.get(name).map(String::as_str)));
+        let matching =
+            page.workers.into_iter().filter(|worker| selector.matches_labels(&worker.labels));
         found.extend(matching);
         every.page.cursor = page.next;
         if every.page.cursor.is_none() {
@@ -190,9 +188,7 @@ async fn live(
             && is_wanted(query.role.as_ref(), worker.role.as_str())
             && is_wanted(query.name.as_ref(), &worker.name)
             && query.ids.is_none_or(|(first, last)| (first..=last).contains(&worker.id))
-            && selector.as_ref().is_none_or(|selector| {
-                selector.matches(|name| worker.labels.get(name).map(String::as_str))
-            })
+            && selector.as_ref().is_none_or(|selector| selector.matches_labels(&worker.labels))
     });
     let total = u64::try_from(found.len()).unwrap_or(u64::MAX);
     found.sort_unstable_by_key(|worker| std::cmp::Reverse((worker.created.0, worker.id)));

@@ -19,6 +19,20 @@ use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
 use crate::writer::workers::{ORDERS_LOCK, known_of};
 
+/// Locks workers, in the order of their ids, and reads what [`known_of`] wants, and `$more`.
+macro_rules! lock_workers {
+    ($more:literal, $which:literal) => {
+        concat!(
+            "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
+                    plain_id is not null, unhealthy is not null",
+            $more,
+            " from worker where ",
+            $which,
+            " order by id for update"
+        )
+    };
+}
+
 /// What the commands of a batch name.
 #[derive(Debug, Default)]
 struct Prefetch {
@@ -243,18 +257,12 @@ impl Tx<'_> {
         if need.registers != Registers::None {
             statements.push((Take::Orders, Statement::plain(STANDING_ORDERS)));
         }
+        let ids: Vec<Uuid> = need.workers.iter().copied().collect();
         if need.registers == Registers::OrdersAll {
-            let ids: Vec<Uuid> = need.workers.iter().copied().collect();
-            let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                               attachment, plain_id is not null, unhealthy is not null, labels
-                        from worker where liveness < 2 or id = any($1::uuid[])
-                        order by id for update";
+            let lock = lock_workers!(", labels", "liveness < 2 or id = any($1::uuid[])");
             statements.push((Take::Living, Statement::new(lock, values![ids])));
-        } else if !need.workers.is_empty() {
-            let ids: Vec<Uuid> = need.workers.iter().copied().collect();
-            let lock = "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms,
-                               attachment, plain_id is not null, unhealthy is not null
-                        from worker where id = any($1::uuid[]) order by id for update";
+        } else if !ids.is_empty() {
+            let lock = lock_workers!("", "id = any($1::uuid[])");
             statements.push((Take::Workers, Statement::new(lock, values![ids])));
         }
         if !need.counted.is_empty() {

@@ -39,6 +39,23 @@ async fn unconfirmed(url: &str) -> (Server, Client) {
     (server, client)
 }
 
+/// Ends the session whose commit waits, so that the batch takes no effect.
+async fn end_the_commit(client: &Client) {
+    let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where datname = current_database() and wait_event = 'PgSleep'";
+    assert_eq!(number(client, cut).await, 1);
+}
+
+/// Resolves the batch once the rows of that session are locked no longer.
+async fn resolve_once_free(server: &Server) -> Result<Resolved, StoreError> {
+    loop {
+        match server.resolve().await {
+            Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
+            resolved => break resolved,
+        }
+    }
+}
+
 /// No client held the jobs, and only their visibility timeout gave them back.
 #[test]
 fn batch_that_took_effect_after_all_says_what_it_did() {
@@ -85,15 +102,8 @@ fn batch_that_took_no_effect_takes_none_later() {
     let database = Database::new().unwrap();
     run(async {
         let (server, client) = unconfirmed(&database.url).await;
-        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-            where datname = current_database() and wait_event = 'PgSleep'";
-        assert_eq!(number(&client, cut).await, 1);
-        let resolved = loop {
-            match server.resolve().await {
-                Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
-                resolved => break resolved,
-            }
-        };
+        end_the_commit(&client).await;
+        let resolved = resolve_once_free(&server).await;
         assert!(matches!(resolved, Ok(Resolved::NotApplied)), "{resolved:?}");
         let free = "select count(*) from ready";
         assert_eq!(number(&client, free).await, 3);
@@ -108,18 +118,11 @@ fn number_that_was_taken_and_not_confirmed_does_not_say_that_the_batch_took_effe
     let database = Database::new().unwrap();
     run(async {
         let (server, client) = unconfirmed(&database.url).await;
-        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
-            where datname = current_database() and wait_event = 'PgSleep'";
-        assert_eq!(number(&client, cut).await, 1);
+        end_the_commit(&client).await;
         let fences = "create constraint trigger wait after update on outlast.server_batch
             deferrable initially deferred for each row execute function public.wait()";
         while client.batch_execute(fences).await.is_err() {}
-        let silent = loop {
-            match server.resolve().await {
-                Err(StoreError::Locked(_)) => tokio::task::yield_now().await,
-                resolved => break resolved,
-            }
-        };
+        let silent = resolve_once_free(&server).await;
         assert!(matches!(silent, Err(StoreError::Unavailable(_))), "{silent:?}");
         client.batch_execute("delete from public.hold").await.unwrap();
         let taken = "select count(*) from outlast.server_batch b

@@ -15,16 +15,16 @@ pub(super) async fn order<B: Backend>(
     b: &mut B,
     given: &OrderWorkers,
 ) -> Result<Result<WorkersOrdered, OrderRefusal>, B::Error> {
-    let mut stand = b.standing_orders().await?;
-    let change = match order::change(&stand, &given.selector, given.order) {
+    let before = b.standing_orders().await?;
+    let change = match order::change(&before, &given.selector, given.order) {
         Ok(change) => change,
         Err(refusal) => return Ok(Err(refusal)),
     };
     write(b, given, change)?;
-    stand.retain(|one| !is_lifted(one, given, change));
+    let stand = b.standing_orders().await?;
     let (mut reached, mut kept) = (Vec::new(), Vec::new());
     for (id, labels) in b.living().await? {
-        if !order::matches(&given.selector, &labels) {
+        if !given.selector.matches_labels(&labels) {
             continue;
         }
         let found = b.worker(id)?;
@@ -35,13 +35,7 @@ pub(super) async fn order<B: Backend>(
             }
             continue;
         }
-        let step = WorkerMove {
-            worker: id,
-            event: given.order.event(),
-            session: None,
-            by: given.by.clone(),
-            evidence: format!("ordered by {}", given.by).into(),
-        };
+        let step = WorkerMove::ordered(id, given.order, &given.by);
         let now = b.context().now;
         // One that drains goes on draining. None of these events takes a job from a worker.
         let Ok(moved) = worker::move_worker(found.as_ref(), &step, now, b.outbox()) else {
@@ -53,14 +47,6 @@ pub(super) async fn order<B: Backend>(
         reached.push(id);
     }
     Ok(Ok(WorkersOrdered { change, reached, kept }))
-}
-
-fn is_lifted(one: &StandingOrder, given: &OrderWorkers, change: OrderChange) -> bool {
-    match change {
-        OrderChange::LiftAll => true,
-        OrderChange::LiftOne => one.selector == given.selector,
-        OrderChange::Stand | OrderChange::Nothing => false,
-    }
 }
 
 fn write<B: Backend>(b: &mut B, given: &OrderWorkers, change: OrderChange) -> Result<(), B::Error> {

@@ -105,7 +105,7 @@ impl Tx<'_> {
             .workers
             .values()
             .filter(|row| row.standing.holds_lease())
-            .filter(|row| order::matches(&given.selector, &row.labels))
+            .filter(|row| given.selector.matches_labels(&row.labels))
             .cloned()
             .collect();
         let (mut reached, mut kept) = (Vec::new(), Vec::new());
@@ -117,13 +117,7 @@ impl Tx<'_> {
                 }
                 (WorkerOrder::Resume, Some(_)) => {}
                 _ => {
-                    let step = WorkerMove {
-                        worker: row.id,
-                        event: given.order.event(),
-                        session: None,
-                        by: given.by.clone(),
-                        evidence: format!("ordered by {}", given.by).into(),
-                    };
+                    let step = WorkerMove::ordered(row.id, given.order, &given.by);
                     reached.extend(self.move_worker(&step).ok().map(|_| row.id));
                 }
             }

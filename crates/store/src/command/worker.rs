@@ -115,6 +115,15 @@ pub struct WorkerMove {
     pub evidence: Evidence,
 }
 
+impl WorkerMove {
+    /// An operator's order to a worker, whichever its session is.
+    #[must_use]
+    pub fn ordered(worker: WorkerId, order: WorkerOrder, by: &str) -> Self {
+        let evidence = format!("ordered by {by}").into();
+        Self { worker, event: order.event(), session: None, by: by.to_owned(), evidence }
+    }
+}
+
 /// A worker that is given up for silence. The compare-and-set is on its renewal number.
 ///
 /// `Gone` workers (goodbye, proof of death) release at once through

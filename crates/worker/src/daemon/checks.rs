@@ -78,15 +78,16 @@ pub(super) async fn keep(checks: Checks, worker: CheckedWorker) {
 }
 
 async fn look(checks: &Checks, worker: &CheckedWorker) {
+    let pressure = pressure::file();
     loop {
         if checks.disk_free > 0 {
             let (folder, least) = (worker.folder.clone(), checks.disk_free);
-            // A file system that does not answer holds up its own thread alone.
+            // On the reader's thread: a file system that does not answer holds up no heartbeat.
             let found = worker.disk.read(move || space::lacking(&folder, least)).await;
             note(worker, Source::Disk, found.flatten());
         }
         if checks.memory_pressure > 0 {
-            note(worker, Source::Memory, pressure::too_high(checks.memory_pressure));
+            note(worker, Source::Memory, pressure::too_high(&pressure, checks.memory_pressure));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_e2e::process::run_against;
 use outlast_e2e::process_table;
-use outlast_e2e::wait::{HEARTBEAT, LEASE, eventually, stays, within};
+use outlast_e2e::wait::{HEARTBEAT, LEASE, eventually, within};
 use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
@@ -57,10 +57,7 @@ fn worker_whose_probe_fails_takes_no_jobs_until_it_succeeds_again() {
     assert!(shown["health"]["since"].is_string(), "{shown}");
     scene.await_worker(checked.id(), "quiet", within(HEARTBEAT));
     let waiting = scene.run(Run::short());
-    stays("the job waits", HEARTBEAT * 2, || {
-        let status = scene.api().execution(&waiting)["status"].clone();
-        (status == "running" || status == "completed").then(|| status.to_string())
-    });
+    scene.stays_waiting(&waiting, HEARTBEAT * 2);
     let url = scene.server().url();
     let listed = run_against(&url, &["workers", "list"]);
     assert!(listed.stdout.contains("unhealthy"), "{}", listed.stdout);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use outlast_e2e::process::{Finished, run_against};
 use outlast_e2e::proxy::{Proxy, Weather};
-use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, stays, within};
+use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
 use outlast_e2e::{Api, Run, Scene, ServerOptions, WorkerOptions};
 use serde_json::{Value, json};
 
@@ -36,8 +36,8 @@ fn order_by_pool_holds(options: &dyn Fn() -> ServerOptions, is_shared: bool) {
     assert!(drained.stderr.contains("workers resume --selector \"pool=batch\""), "{drained:?}");
     assert_eq!(first.await_end(within(LEASE)), Some(0));
     let stands = orders(&there);
-    let told = (&stands[0]["order"], &stands[0]["selector"], &stands[0]["workers"]);
-    assert_eq!(told, (&json!("drain"), &json!("pool=batch"), &json!(0)), "{stands}");
+    let shown = (&stands[0]["order"], &stands[0]["selector"], &stands[0]["workers"]);
+    assert_eq!(shown, (&json!("drain"), &json!("pool=batch"), &json!(0)), "{stands}");
 
     let second = scene.worker_with(&of_pool("second", "batch").through(&url));
     scene.await_worker(second.id(), "quiet", within(HEARTBEAT));
@@ -52,10 +52,7 @@ fn order_by_pool_holds(options: &dyn Fn() -> ServerOptions, is_shared: bool) {
     for worker in [&second, &third] {
         scene.await_worker(worker.id(), "quiet", within(LEASE));
     }
-    stays("the job waits", HEARTBEAT * 2, || {
-        let status = scene.api().execution(&job)["status"].clone();
-        (status == "running" || status == "completed").then(|| status.to_string())
-    });
+    scene.stays_waiting(&job, HEARTBEAT * 2);
 
     workers(&url, &["resume", "--pool", "batch"]);
     scene.await_status(&job, "completed", within(LEASE));
@@ -122,7 +119,7 @@ fn worker_that_is_resumed_while_it_is_away_takes_jobs_when_it_is_back() {
 
 /// A plain client reads the order in the directive of its heartbeats.
 #[test]
-fn plain_clients_that_start_later_are_told_too() {
+fn plain_clients_that_start_later_read_the_order_too() {
     let scene = Scene::start();
     let beat = |name: &str| {
         let said = json!({"worker_id": name, "state": "running", "queues": ["default"]});

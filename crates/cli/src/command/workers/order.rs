@@ -44,7 +44,7 @@ pub(crate) struct Order {
     /// Workers whose labels match, such as "gpu=true, zone in (a, b), !spot"
     #[arg(long, group = "chosen", value_parser = selector)]
     selector: Option<Selector>,
-    /// Workers with this label `version`; by default it is that of the build
+    /// Workers whose label `version` is this; a worker that sets none has the version of its build
     #[arg(long, value_name = "VERSION", group = "chosen", value_parser = of_version)]
     version: Option<Selector>,
     /// All live workers
@@ -160,7 +160,7 @@ pub(super) async fn run(
 struct Given {
     batch: Batch,
     ids: Vec<String>,
-    /// What else is to be said of it.
+    /// Sentences for the operator, printed below the table.
     words: Vec<String>,
     /// Whether another order keeps some from what this one says.
     some_are_kept: bool,
@@ -248,11 +248,12 @@ async fn chosen_ones(
     } else if before.is_empty() {
         say(&format!("no live worker matches {selector}\n"));
     }
-    // One that has been started again since is not one that the order was for.
+    // A worker that was started in the meantime is not one that the order was for.
+    let reached = ordered.reached();
     let known: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
     for worker in all(client, &[("selector", text)]).await? {
         let id = text_at(&worker, "id");
-        let is_reached = ordered.reaches(&id);
+        let is_reached = reached.contains(&id);
         if is_reached || known.contains(&id) {
             given.batch.add(&id, Ok(worker));
         }

@@ -1,5 +1,7 @@
 //! Orders that hold for workers that start later: given, and `outlast workers orders`.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
@@ -42,10 +44,10 @@ pub(super) async fn fetch(client: &Client) -> Result<Vec<Value>, Failure> {
     Ok(answer["data"].as_array().cloned().unwrap_or_default())
 }
 
-/// What the server says of an order to all that are chosen.
+/// The server's response to an order to several workers.
 pub(super) struct Ordered(Value);
 
-/// Gives an order to all that are chosen by `to`, with one answer for all.
+/// Gives an order to all workers that `to` chooses.
 pub(super) async fn give(client: &Client, verb: Verb, mut to: Value) -> Result<Ordered, Failure> {
     to["order"] = json!(verb.as_str());
     Ok(Ordered(output::data(client.post(PATH, &to).await?)))
@@ -66,10 +68,10 @@ impl Ordered {
         self.0["kept"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the order was for this worker.
-    pub(super) fn reaches(&self, id: &str) -> bool {
+    /// The ids of the workers that the order was for.
+    pub(super) fn reached(&self) -> BTreeSet<String> {
         let reached = self.0["reached"].as_array().map_or(&[][..], Vec::as_slice);
-        reached.iter().any(|one| text_at(one, "id") == id)
+        reached.iter().map(|one| text_at(one, "id")).collect()
     }
 
     /// Whether another order keeps workers from resuming.
@@ -77,7 +79,7 @@ impl Ordered {
         !self.kept().is_empty()
     }
 
-    /// What holds from now on, in words.
+    /// Says which standing order was set or lifted, and which other one keeps workers quiet.
     pub(super) fn words(&self, selector: &Selector) -> Vec<String> {
         let mut words = Vec::new();
         if self.stands() {
@@ -112,7 +114,9 @@ mod tests {
         assert!(set.contains("until `outlast workers resume --selector \"pool=gpu\"`"), "{set}");
         let kept = json!([{"id": "one", "by_selector": "!spot"}]);
         let lifted = json!({"standing_order": "lifted", "kept": kept});
-        assert!(Ordered(lifted.clone()).keeps_some() && !Ordered(lifted.clone()).reaches("one"));
+        assert!(
+            Ordered(lifted.clone()).keeps_some() && Ordered(lifted.clone()).reached().is_empty()
+        );
         let lifted = words(lifted);
         assert!(lifted.starts_with("workers that start from now on take work; 1 stay"), "{lifted}");
         assert!(lifted.ends_with("resume \"!spot\" too"), "{lifted}");

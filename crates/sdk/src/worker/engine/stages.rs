@@ -80,12 +80,9 @@ impl<H: Handler> Engine<H> {
             return;
         }
         tracing::error!(reason = fault.reason, "cannot run jobs: taking no work");
-        self.state.reported().unhealthy.clone_from(&fault.reason);
         self.faults.current = Some(fault);
         let why = self.fault_or("");
-        self.state.reported().phase = self.phase();
-        self.lease.heartbeat.beat_now();
-        self.report_phase(&why);
+        self.report_health(&why);
         self.hand_back_waiting(&why);
     }
 
@@ -100,10 +97,20 @@ impl<H: Handler> Engine<H> {
     pub(super) fn end_fault(&mut self) {
         let Some(fault) = self.faults.current.take() else { return };
         tracing::info!(was = fault.reason, "worker has recovered from its fault");
-        self.state.reported().phase = self.phase();
-        self.state.reported().unhealthy.clear();
+        self.report_health("recovered from its fault");
+    }
+
+    /// Says with a heartbeat whether anything can be run, and in the session what follows from it.
+    fn report_health(&mut self, why: &str) {
+        let reason = self.faults.current.as_ref().map(|fault| fault.reason.clone());
+        let phase = self.phase();
+        {
+            let mut reported = self.state.reported();
+            reported.unhealthy = reason.unwrap_or_default();
+            reported.phase = phase;
+        }
         self.lease.heartbeat.beat_now();
-        self.report_phase("recovered from its fault");
+        self.report_phase(why);
     }
 
     /// An attempt did not start because the host lacked something. A watcher reports that as a

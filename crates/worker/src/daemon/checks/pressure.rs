@@ -2,26 +2,25 @@
 //! process of a cgroup, or of the host, waited for memory at once.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::Found;
+use crate::process::cgroup;
 
 /// The host's.
 const HOST: &str = "/proc/pressure/memory";
 
-/// Says whether pressure is too high, or low again: below half of `most` percent. `None` in between,
-/// and where the kernel does not measure it.
-pub(super) fn too_high(most: u32) -> Option<Found> {
-    let own = own_group().and_then(|file| fs::read_to_string(file).ok());
-    let text = own.or_else(|| fs::read_to_string(HOST).ok())?;
-    judge(full_avg10(&text)?, most)
+/// Finds the file of this process's own cgroup (version 2), in which other groups' trouble does not
+/// count; without one, the host's.
+pub(super) fn file() -> PathBuf {
+    let own = cgroup::own_folder().map(|folder| folder.join("memory.pressure")).ok();
+    own.filter(|file| file.exists()).unwrap_or_else(|| HOST.into())
 }
 
-/// The file of this process's own cgroup (version 2): other groups' trouble is not the worker's.
-fn own_group() -> Option<PathBuf> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = groups.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
-    (!path.is_empty()).then(|| PathBuf::from("/sys/fs/cgroup").join(path).join("memory.pressure"))
+/// Says whether pressure is too high, or low again: below half of `most` percent. `None` in between,
+/// and where the kernel does not measure it.
+pub(super) fn too_high(file: &Path, most: u32) -> Option<Found> {
+    judge(full_avg10(&fs::read_to_string(file).ok()?)?, most)
 }
 
 /// Reads `full avg10=…`, in hundredths of a percent.

@@ -25,8 +25,11 @@ pub(crate) async fn hold_snapshot(url: &str) -> Client {
     client
 }
 
-/// Returns how many pages of these tables and their indexes all sessions that have ended have read.
+/// Returns how many pages of these tables and their indexes this session and all that have ended have
+/// read. PostgreSQL counts what a session has read up to a second later, a `vacuum` of this one say,
+/// unless it is asked.
 pub(crate) async fn pages_read(client: &Client, tables: &[&str]) -> i64 {
+    client.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
     let read = "select coalesce(sum(heap_blks_hit + heap_blks_read
              + coalesce(idx_blks_hit + idx_blks_read, 0)), 0)::bigint
          from pg_statio_all_tables where schemaname = 'outlast' and relname = any($1)";

@@ -3,12 +3,13 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use outlast_core::time::Timestamp;
 use outlast_store_rules::apply::sweep::Due;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::look::AllFloors;
-use super::sweeps::Sweeps;
+use super::sweeps::{Sweeps, Swept};
 use super::{Block, Floors, Place};
 
 /// The holds of one transaction.
@@ -26,7 +27,7 @@ impl AllHolds {
         Self {
             ready: Holds::new(Arc::clone(&floors.ready)),
             active: Holds::new(Arc::clone(&floors.active)),
-            sweeps: DueHolds { sweeps: Arc::clone(&floors.sweeps), held: Vec::new() },
+            sweeps: DueHolds::new(Arc::clone(&floors.sweeps)),
         }
     }
 
@@ -37,17 +38,35 @@ impl AllHolds {
     }
 }
 
-/// What one transaction stores that was due long ago.
+/// What one transaction stores that was due long ago, and what it has swept.
 #[derive(Debug)]
 pub(crate) struct DueHolds {
     sweeps: Arc<Sweeps>,
     held: Vec<(Due, i64)>,
+    swept: Vec<Swept>,
 }
 
 impl DueHolds {
-    /// Notes a row before it is stored; its time is in milliseconds.
-    pub(crate) fn put(&mut self, due: Due, time: i64) {
-        if self.sweeps.lower(due, time) {
+    fn new(sweeps: Arc<Sweeps>) -> Self {
+        Self { sweeps, held: Vec::new(), swept: Vec::new() }
+    }
+
+    /// Notes what a sweep has found. It raises the floor once the transaction is committed: one that is
+    /// made again finds the same.
+    pub(crate) fn sweep(&mut self, swept: Swept) {
+        self.swept.push(swept);
+    }
+
+    /// Notes that the transaction is committed.
+    pub(crate) fn confirm(&mut self) {
+        for swept in self.swept.drain(..) {
+            self.sweeps.raise(&swept);
+        }
+    }
+
+    /// Notes a row before it is stored; its time is in milliseconds, and `now` is the transaction's.
+    pub(crate) fn put(&mut self, due: Due, time: i64, now: Timestamp) {
+        if self.sweeps.put(due, time, now) {
             self.held.push((due, time));
         }
     }
@@ -60,7 +79,7 @@ impl DueHolds {
 impl Drop for DueHolds {
     fn drop(&mut self) {
         for (due, time) in self.held.drain(..) {
-            self.sweeps.lower_again(due, time);
+            self.sweeps.lower(due, time);
         }
     }
 }
@@ -120,5 +139,37 @@ impl<K: Copy + Eq + Hash + Ord> Drop for Holds<K> {
         } else {
             self.floors.release(&held);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A batch that was made again after a conflict passed over what had expired long ago, because
+    // its first try had raised the floor.
+    #[test]
+    fn a_transaction_that_is_not_committed_raises_no_floor() {
+        let sweeps = Arc::new(Sweeps::default());
+        let begin = Instant::now();
+        let slow = begin + std::time::Duration::from_millis(100);
+        let try_once = || {
+            let mut holds = DueHolds::new(Arc::clone(&sweeps));
+            let began = sweeps.begin(Due::Expiry, slow);
+            holds.sweep(sweeps.end(Due::Expiry, began, Some(Timestamp(100_000)), slow));
+            holds
+        };
+        let first = sweeps.begin(Due::Expiry, begin);
+        let _uncommitted = sweeps.end(Due::Expiry, first, Some(Timestamp(100_000)), slow);
+        drop(try_once());
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [i64::MIN]);
+        let mut holds = try_once();
+        // It comes back in the same transaction, after the sweep.
+        holds.put(Due::Expiry, 20_000, Timestamp(100_000));
+        holds.confirm();
+        drop(holds);
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [i64::MIN]);
+        try_once().confirm();
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [95_000]);
     }
 }

@@ -77,6 +77,14 @@ pub(crate) struct Begin<const N: usize> {
     lowered: u64,
 }
 
+/// What a sweep has found, before that is committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Swept {
+    due: Due,
+    lowered: u64,
+    upto: Option<Timestamp>,
+}
+
 const fn place(due: Due) -> usize {
     match due {
         Due::Timer => 0,
@@ -100,13 +108,25 @@ impl Sweeps {
     }
 
     /// Notes that a sweep has ended, and up to which time it found all that was due, if it did.
-    pub(crate) fn end(&self, due: Due, begin: Begin<1>, upto: Option<Timestamp>, now: Instant) {
-        let mut state = self.state();
+    #[must_use = "the floor is raised once what was found is committed"]
+    pub(crate) fn end(
+        &self,
+        due: Due,
+        begin: Begin<1>,
+        upto: Option<Timestamp>,
+        now: Instant,
+    ) -> Swept {
         if begin.is_full {
-            state.sweeps[place(due)].took(begin.at, now);
+            self.state().sweeps[place(due)].took(begin.at, now);
         }
-        if let Some(upto) = upto.filter(|_| begin.lowered == state.lowered) {
-            let done = &mut state.done[place(due)];
+        Swept { due, lowered: begin.lowered, upto }
+    }
+
+    /// Raises the floor after a sweep of which everything is committed, unless it was lowered since.
+    pub(crate) fn raise(&self, Swept { due, lowered, upto }: &Swept) {
+        let mut state = self.state();
+        if let Some(upto) = upto.filter(|_| *lowered == state.lowered) {
+            let done = &mut state.done[place(*due)];
             *done = (*done).max(upto.0.saturating_sub(SLACK_MS));
         }
     }
@@ -127,21 +147,20 @@ impl Sweeps {
         }
     }
 
-    /// Notes that a row is stored that was due at `time`; returns whether that is below the floor. It
-    /// is said again once the transaction has ended.
-    pub(crate) fn lower(&self, due: Due, time: i64) -> bool {
-        let mut state = self.state();
-        let done = &mut state.done[place(due)];
-        if time >= *done {
-            return false;
+    /// Notes that a row is stored that was due at `time`, if that is long past by the transaction's
+    /// clock; returns whether it is. It is said again once the transaction has ended, for sweeps that
+    /// are under way.
+    pub(crate) fn put(&self, due: Due, time: i64, now: Timestamp) -> bool {
+        let is_long_past = time < now.0.saturating_sub(SLACK_MS);
+        if is_long_past {
+            self.lower(due, time);
         }
-        *done = time;
-        state.lowered += 1;
-        true
+        is_long_past
     }
 
-    /// As [`Self::lower`], after the transaction: a sweep that is under way may have been too early.
-    pub(crate) fn lower_again(&self, due: Due, time: i64) {
+    /// Has sweeps begin at `time`, and those that have begun not raise the floor: they may have been
+    /// too early.
+    pub(crate) fn lower(&self, due: Due, time: i64) {
         let mut state = self.state();
         let done = &mut state.done[place(due)];
         *done = time.min(*done);
@@ -160,7 +179,7 @@ mod tests {
         let begin = sweeps.begin(TIMER, now);
         assert_eq!(begin.from, [i64::MIN]);
         let end = now + QUICK * 2;
-        sweeps.end(TIMER, begin, Some(Timestamp(time)), end);
+        sweeps.raise(&sweeps.end(TIMER, begin, Some(Timestamp(time)), end));
         end
     }
 
@@ -170,7 +189,7 @@ mod tests {
         let now = slow(&sweeps, 100_000, now);
         let begin = sweeps.begin(TIMER, now);
         assert_eq!(begin.from, [95_000]);
-        sweeps.end(TIMER, begin, None, now);
+        sweeps.raise(&sweeps.end(TIMER, begin, None, now));
         assert_eq!(sweeps.begin(TIMER, now).from, [95_000]);
         assert_eq!(sweeps.begin(Due::Expiry, now).from, [i64::MIN]);
         assert_eq!(sweeps.begin(TIMER, now + FULL_MIN).from, [i64::MIN]);
@@ -180,7 +199,7 @@ mod tests {
     fn a_quick_sweep_is_one_of_all_times() {
         let (sweeps, now) = (Sweeps::default(), Instant::now());
         let begin = sweeps.begin(TIMER, now);
-        sweeps.end(TIMER, begin, Some(Timestamp(100_000)), now);
+        sweeps.raise(&sweeps.end(TIMER, begin, Some(Timestamp(100_000)), now));
         assert_eq!(sweeps.begin(TIMER, now).from, [i64::MIN]);
     }
 
@@ -189,14 +208,14 @@ mod tests {
         let (sweeps, now) = (Sweeps::default(), Instant::now());
         let now = slow(&sweeps, 100_000, now);
         let begin = sweeps.begin(TIMER, now);
-        assert!(!sweeps.lower(TIMER, 96_000));
-        assert!(sweeps.lower(TIMER, 50_000));
-        sweeps.end(TIMER, begin, Some(Timestamp(120_000)), now);
+        assert!(!sweeps.put(TIMER, 115_000, Timestamp(120_000)));
+        assert!(sweeps.put(TIMER, 50_000, Timestamp(120_000)));
+        sweeps.raise(&sweeps.end(TIMER, begin, Some(Timestamp(120_000)), now));
         assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
         // A sweep that began before the commit ends after it.
         let begin = sweeps.begin(TIMER, now);
-        sweeps.lower_again(TIMER, 50_000);
-        sweeps.end(TIMER, begin, Some(Timestamp(130_000)), now);
+        sweeps.lower(TIMER, 50_000);
+        sweeps.raise(&sweeps.end(TIMER, begin, Some(Timestamp(130_000)), now));
         assert_eq!(sweeps.begin(TIMER, now).from, [50_000]);
     }
 }

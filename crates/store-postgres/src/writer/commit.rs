@@ -47,6 +47,7 @@ impl Tx<'_> {
         match ran {
             Ok(rows) => {
                 // It is committed, whatever is made of what the opening told.
+                self.holds.sweeps.confirm();
                 for (at, (take, rows)) in takes.into_iter().zip(rows).enumerate() {
                     drop(self.take_in(take, at, &rows));
                 }

@@ -29,7 +29,7 @@ impl Tx<'_> {
             [(Due::Timer, stored.job.scheduled_for), (Due::Expiry, job.rules.expires_at)]
         {
             if let Some(at) = at {
-                self.holds.sweeps.put(due, at.0);
+                self.holds.sweeps.put(due, at.0, self.batch.context.now);
             }
         }
         if stored.state == State::Available {

@@ -89,7 +89,8 @@ impl Tx<'_> {
         let begin = self.holds.sweeps.sweeps().begin(due, Instant::now());
         let found = self.load_due_from(due, begin.from, sweep).await?;
         let upto = (!found.more && takes_all(due, sweep)).then_some(self.batch.context.now);
-        self.holds.sweeps.sweeps().end(due, begin, upto, Instant::now());
+        let swept = self.holds.sweeps.sweeps().end(due, begin, upto, Instant::now());
+        self.holds.sweeps.sweep(swept);
         Ok(found)
     }
 
@@ -127,7 +128,7 @@ impl Tx<'_> {
         for (id, at, seq) in entries {
             if locked.contains(&id.0) {
                 // Another transaction is moving it. The next sweep looks at it again.
-                self.holds.sweeps.put(Due::Expiry, at);
+                self.holds.sweeps.put(Due::Expiry, at, self.batch.context.now);
                 self.write_set.expiries.push(ExpiryRow { at, seq });
             } else {
                 jobs.extend(self.take_loaded(id).await?);

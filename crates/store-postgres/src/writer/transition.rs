@@ -72,7 +72,7 @@ impl Tx<'_> {
             }
         }
         if let Some(at) = rows.expiry {
-            self.holds.sweeps.put(Due::Expiry, at.0);
+            self.holds.sweeps.put(Due::Expiry, at.0, self.batch.context.now);
             self.write_set.expiries.push(write_set::ExpiryRow { at: at.0, seq });
         }
     }
@@ -150,7 +150,7 @@ impl Tx<'_> {
         }
         for (due, at) in [(Due::Visibility, row.visible_until), (Due::Deadline, row.deadline)] {
             if let Some(at) = at {
-                self.holds.sweeps.put(due, at.0);
+                self.holds.sweeps.put(due, at.0, self.batch.context.now);
             }
         }
         self.write_set.placed.active.push(write_set::ActiveRow {
@@ -174,7 +174,7 @@ impl Tx<'_> {
 
     fn note_waiting(&mut self, seq: i64, row: &WaitingRow) {
         if let Some(due) = row.due {
-            self.holds.sweeps.put(Due::Timer, due.0);
+            self.holds.sweeps.put(Due::Timer, due.0, self.batch.context.now);
         }
         self.write_set.placed.waiting.push(write_set::WaitingRow {
             seq,

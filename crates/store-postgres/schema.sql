@@ -59,6 +59,8 @@ table outlast.attempt_row partition by RANGE (finished)
     evidence text not null
     evidence_code text
     pack_digest text
+    peak_memory bigint
+    cpu_ms bigint
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
 table outlast.batch_slot with (fillfactor=10, autovacuum_vacuum_threshold=1000)
@@ -406,6 +408,8 @@ view public.attempt
     evidence text
     evidence_code text
     pack_digest text
+    peak_memory_bytes bigint
+    cpu_seconds numeric
 
 view public.dead_letter
     job uuid

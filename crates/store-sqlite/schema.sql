@@ -78,7 +78,7 @@ CREATE TABLE attempt_row (
     evidence text not null,
     -- The evidence as one word, for programs.
     evidence_code text,
-    pack_digest text,
+    pack_digest text, peak_memory integer, cpu_ms integer,
     primary key (seq, epoch)
 ) without rowid;
 
@@ -353,7 +353,9 @@ select
     t.by as by,
     t.evidence as evidence,
     t.evidence_code as evidence_code,
-    t.pack_digest as pack_digest
+    t.pack_digest as pack_digest,
+    t.peak_memory as peak_memory_bytes,
+    t.cpu_ms / 1000.0 as cpu_seconds
 from attempt_row t
 join job j on j.seq = t.seq;
 

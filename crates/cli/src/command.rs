@@ -23,6 +23,7 @@ pub(crate) mod man;
 pub(crate) mod migrate;
 pub(crate) mod packs;
 pub(crate) mod queues;
+mod resources;
 pub(crate) mod restore;
 pub(crate) mod run;
 mod search;

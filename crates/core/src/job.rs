@@ -24,6 +24,7 @@ use std::num::NonZeroU32;
 
 use crate::budget::Spent;
 use crate::id::{Epoch, WorkerId};
+use crate::resources::Resources;
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
 
@@ -119,13 +120,20 @@ pub struct Rules {
     pub overlap: Overlap,
     /// From when on the job must not be started any more.
     pub expires_at: Option<Timestamp>,
+    /// What each attempt may use.
+    pub resources: Resources,
 }
 
 impl Rules {
     /// Returns the rules of a job that asked for nothing.
     #[must_use]
     pub const fn standard() -> Self {
-        Self { retry: RetryPolicy::standard(), overlap: Overlap::Allowed, expires_at: None }
+        Self {
+            retry: RetryPolicy::standard(),
+            overlap: Overlap::Allowed,
+            expires_at: None,
+            resources: Resources::NONE,
+        }
     }
 
     /// Returns whether the job may be started at most once.

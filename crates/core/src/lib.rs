@@ -15,6 +15,7 @@
 //! - [`labels`]: what workers are chosen by
 //! - [`queue`]: what is set for a queue
 //! - [`selector`]: which workers a job accepts
+//! - [`resources`]: what an attempt may use, and what it used
 //! - [`evidence`]: how an end is known
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`leadership`]: what one server does for all of them
@@ -45,6 +46,7 @@ pub mod lease;
 pub mod limit;
 pub mod limits;
 pub mod queue;
+pub mod resources;
 pub mod retry;
 pub mod selector;
 pub mod time;

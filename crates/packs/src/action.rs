@@ -11,6 +11,7 @@ use std::fmt;
 use std::time::Duration;
 
 use outlast_core::keys::Keys;
+use outlast_core::resources::Resources;
 use outlast_core::selector::Placement;
 use serde_json::Value;
 
@@ -61,6 +62,8 @@ pub struct Action {
     pub interruptible: bool,
     /// What a drain does with it at once.
     pub on_drain: OnDrain,
+    /// What an attempt may use, unless its job says otherwise.
+    pub resources: Resources,
     /// Whether two attempts of one job may ever run at the same time.
     pub overlap: Overlap,
     /// Labels that a worker must carry to run it.

@@ -88,6 +88,7 @@ pub(crate) const ACTION: Keys = Keys {
         "queue",
         "priority",
         "interruptible",
+        "resources",
         "on_drain",
         "overlap",
         "required_labels",

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use outlast_core::id::{Epoch, JobId};
+use outlast_core::resources::Resources;
 use outlast_proto::v1;
 use uuid::Uuid;
 
@@ -64,6 +65,8 @@ pub struct Delivery {
     pub idempotency_key: String,
     /// How many attempts the job may have; 1 means that it is never started twice.
     pub max_attempts: u32,
+    /// What it may use. Only a worker that runs actions can hold a job to it.
+    pub resources: Resources,
 }
 
 impl Delivery {
@@ -82,6 +85,11 @@ impl Delivery {
             checkpoint: wire.checkpoint,
             idempotency_key: wire.idempotency_key,
             max_attempts: wire.max_attempts,
+            // The server has checked them.
+            resources: wire.resources.map_or(Resources::NONE, |limits| {
+                Resources::new(limits.memory_bytes, limits.cpu_millis, limits.processes)
+                    .unwrap_or_default()
+            }),
         })
     }
 }

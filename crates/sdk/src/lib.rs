@@ -73,5 +73,6 @@ pub use bytes::Bytes;
 pub use outlast_core::evidence::EvidenceCode;
 pub use outlast_core::id::{Epoch, JobId, WorkerId};
 pub use outlast_core::job::State as JobState;
+pub use outlast_core::resources::{Resources, Usage};
 pub use outlast_core::worker::lifecycle::{QuietBy, Stage, StageEvent};
 pub use tokio_util::sync::CancellationToken;

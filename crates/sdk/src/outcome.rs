@@ -8,6 +8,7 @@ use outlast_core::limits::{
     self, CHECKPOINT_BYTES_MAX, ERROR_DETAILS_BYTES_MAX, ERROR_MESSAGE_BYTES_MAX,
     ERROR_TYPE_BYTES_MAX, EVIDENCE_BYTES_MAX, RESULT_BYTES_MAX,
 };
+use outlast_core::resources::Usage;
 use outlast_proto::v1;
 use outlast_wire::json;
 
@@ -93,6 +94,8 @@ pub struct Outcome {
     pub tree_empty: bool,
     /// Something was executed, so effects may exist.
     pub executed: bool,
+    /// What it used, where that is known.
+    pub usage: Usage,
 }
 
 impl Outcome {
@@ -107,6 +110,7 @@ impl Outcome {
             evidence_code: None,
             tree_empty: true,
             executed: true,
+            usage: Usage::default(),
         }
     }
 
@@ -243,6 +247,7 @@ impl Outcome {
             exit_code: self.exit_code,
             checkpoint: self.checkpoint,
             tree_empty: self.tree_empty,
+            usage: self.usage,
             ..failed
         }
     }
@@ -270,6 +275,8 @@ impl Outcome {
             tree_empty: self.tree_empty,
             evidence_code: self.evidence_code.map_or("", EvidenceCode::as_str).to_owned(),
             pack_digest: String::new(),
+            peak_memory_bytes: self.usage.peak_memory,
+            cpu_ms: self.usage.cpu.map(|time| time.0),
         }
     }
 }

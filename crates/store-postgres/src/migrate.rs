@@ -30,6 +30,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0002_orders_and_health",
         text: include_str!("../migrations/0002_orders_and_health.sql"),
     },
+    Migration { name: "0003_resources", text: include_str!("../migrations/0003_resources.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -12,6 +12,7 @@ use outlast_core::job::{Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::GateId;
 use outlast_core::queue::{Fair, QueueSettings};
+use outlast_core::resources::Resources;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
@@ -38,6 +39,12 @@ struct RulesText {
     forbid: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cpu: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    processes: Option<u32>,
 }
 
 /// Returns a list or map as JSON text.
@@ -71,6 +78,9 @@ pub fn rules_text(rules: &Rules) -> Option<String> {
         dead: retry.on_exhaustion == OnExhaustion::DeadLetter,
         forbid: rules.overlap == Overlap::Forbidden,
         expires: rules.expires_at.map(|at| at.0),
+        memory: rules.resources.memory(),
+        cpu: rules.resources.cpu_millis(),
+        processes: rules.resources.processes(),
     };
     serde_json::to_string(&text).ok()
 }
@@ -100,6 +110,8 @@ pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
         },
         overlap: if text.forbid { Overlap::Forbidden } else { Overlap::Allowed },
         expires_at: text.expires.map(Timestamp),
+        resources: Resources::new(text.memory, text.cpu, text.processes)
+            .map_err(|error| StoreError::Corrupt(format!("rules: {error}")))?,
     })
 }
 

@@ -9,6 +9,7 @@ use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
 use outlast_core::keys::Keys;
+use outlast_core::resources::Usage;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 
@@ -215,6 +216,8 @@ pub struct AttemptRecord {
     pub evidence: Evidence,
     /// Digest of the pack that it ran.
     pub pack_digest: Option<Arc<str>>,
+    /// What it used; nothing is known while it runs.
+    pub usage: Usage,
 }
 
 /// A worker as stored.

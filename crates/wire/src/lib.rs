@@ -12,6 +12,7 @@
 //! - [`placement`]: which workers a job wants
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
 //! - [`execution`]: the executions API
+//! - [`resources`], [`size`]: what an attempt may use, sizes as users write them
 //! - [`unique`]: what makes a job the only one of its sort
 //! - [`limit`]: limits, and rates such as `100/1m`
 //! - [`nearest`]: the known name that a wrong one is most like
@@ -28,6 +29,8 @@ pub mod nearest;
 pub mod ojs;
 pub mod placement;
 pub mod queue;
+pub mod resources;
+pub mod size;
 pub mod time;
 pub mod unique;
 pub mod worker_order;

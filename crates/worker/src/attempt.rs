@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::limits;
+use outlast_core::resources::Resources;
 use outlast_core::time::BootTime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -34,6 +35,7 @@ pub use crate::process::protocol::{Oom, StartFailure, StartFault};
 use self::stop::Command;
 use crate::process::OwnProgram;
 use crate::process::containment::Containment;
+use crate::process::resources::Enforcement;
 
 /// Between SIGTERM and SIGKILL, unless an action says otherwise.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -66,6 +68,10 @@ pub struct AttemptSpec {
     pub deadline: Option<BootTime>,
     /// What holds its tree.
     pub containment: Containment,
+    /// What it may use.
+    pub resources: Resources,
+    /// By what that is limited here.
+    pub enforcement: Enforcement,
     /// Files that it must not see, where its containment can hide them.
     pub hidden: Vec<PathBuf>,
     /// Its own folder: what lies beside it is hidden from it, where its containment can.
@@ -94,6 +100,8 @@ impl AttemptSpec {
             },
             deadline: None,
             containment: Containment::Pidns,
+            resources: Resources::NONE,
+            enforcement: Enforcement::BY_SHIM,
             hidden: Vec::new(),
             private_folder: None,
             shim: OwnProgram::running(),

@@ -71,6 +71,7 @@ use crate::containment::{Choice, Containment};
 use crate::environment::HostEnvironment;
 use crate::guardian::{Announcer, GuardianEvent, GuardianLink};
 use crate::probe::Probe;
+use crate::resources::Enforcement;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
 
@@ -291,8 +292,9 @@ async fn start(
     if actions.references().next().is_none() {
         return Err(StartError::NoActions(catalog.host.why_nothing(&actions)));
     }
+    let enforcement = Enforcement::find();
     say_ready(&config, &probe, &actions);
-    let worker = describe(&config, &actions, probe.chosen)?;
+    let worker = describe(&config, &actions, &Holding { containment: probe.chosen, enforcement })?;
     let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
         complaints: Complaints::new(control.clone()),
@@ -315,6 +317,7 @@ async fn start(
         host,
         containment: probe,
         cover,
+        enforcement,
         program: config.program,
         packs_folder: root.packs(),
         attempts_folder: root.attempts(),
@@ -349,10 +352,16 @@ async fn find_containment(config: &DaemonConfig) -> Result<(Probe, Cover), Start
     Ok((probe, cover))
 }
 
+/// How attempts are held on this host.
+struct Holding {
+    containment: Containment,
+    enforcement: Enforcement,
+}
+
 fn describe(
     config: &DaemonConfig,
     actions: &Actions,
-    containment: Containment,
+    Holding { containment, enforcement }: &Holding,
 ) -> Result<Worker, StartError> {
     let confirm = Duration::from_millis(KILL_CONFIRM_MAX.as_millis());
     let host = rustix::system::uname();
@@ -360,6 +369,11 @@ fn describe(
         "host": host.nodename().to_string_lossy(),
         "pid": std::process::id(),
         "containment": containment.name(),
+        "limits": {
+            "memory": enforcement.memory.name(),
+            "cpu": enforcement.cpu.name(),
+            "processes": enforcement.processes.name(),
+        },
         "interpreters": actions.versions(),
         "shutdown_timeout_seconds": config.shutdown_timeout.as_secs_f64(),
     });

@@ -54,7 +54,7 @@ use self::orphans::Orphans;
 use self::restarts::{After, Asked, ENDS_MAX, EngineEnd, Restarts, WINDOW};
 
 use crate::clock::boot_now;
-use crate::process::{OwnProgram, descendants, sys};
+use crate::process::{OwnProgram, cgroup, descendants, sys};
 
 /// Exit code of a worker that has ended as it was asked to.
 const CLEAN: i32 = 0;
@@ -103,6 +103,7 @@ pub fn run(options: &GuardianOptions) -> i32 {
 
 fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
     sys::heed_children();
+    cgroup::delegated::arrange();
     set_child_subreaper(Some(getpid()))?;
     // Before the engine exists, so that no signal and no end of it can be missed.
     let signals = sys::SignalFd::new(&[

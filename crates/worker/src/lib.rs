@@ -29,4 +29,4 @@ mod process;
 pub mod runtime;
 pub mod secrets;
 
-pub use process::{OwnProgram, at_exit, containment, handover, keeper, shim, signals};
+pub use process::{OwnProgram, at_exit, containment, handover, keeper, resources, shim, signals};

@@ -7,6 +7,7 @@
 pub mod containment;
 pub mod handover;
 pub mod keeper;
+pub mod resources;
 pub mod shim;
 pub mod signals;
 

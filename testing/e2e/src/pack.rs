@@ -14,6 +14,7 @@ const ACTIONS: &[(&str, &str, &str, &str)] = &[
     ("deaf", "shell", DEAF_PARAMETERS, include_str!("pack/deaf.sh")),
     ("deaf_long", "shell", DEAF_PARAMETERS, "#!/bin/sh\nexec sleep 600\n"),
     ("flood", "shell", FLOOD_PARAMETERS, include_str!("pack/flood.sh")),
+    ("hog", "shell", HOG, include_str!("pack/hog.sh")),
     ("python", "python", PYTHON_PARAMETERS, include_str!("pack/ledger.py")),
     ("pry", "python", PRY_PARAMETERS, include_str!("pack/pry.py")),
 ];
@@ -38,6 +39,13 @@ parameters:
   ledger: {type: string, required: true}
   bytes: {type: string, required: true}
   letter: {type: string, default: ''}
+";
+
+const HOG: &str = "parameter_format: dotenv
+resources: {memory: 64MiB}
+retry: 1
+parameters:
+  mib: {type: integer, required: true}
 ";
 
 const PYTHON_PARAMETERS: &str = "parameter_format: json

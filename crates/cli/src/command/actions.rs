@@ -11,6 +11,7 @@ use outlast_cli_core::output::{Column, Table, at, escape, fields, text_at};
 use serde_json::Value;
 
 use super::Target;
+use crate::command::resources::resources;
 use crate::config::Environment;
 use crate::output;
 
@@ -89,6 +90,7 @@ fn page(action: &Value) -> String {
         ("retries", policy::retries(action)),
         ("interruptible", text("interruptible")),
         ("on drain", text("on_drain")),
+        ("resources", resources(action)),
         ("overlap", text("overlap")),
         ("labels", text("required_labels")),
         ("requires", text("requires")),

@@ -33,6 +33,7 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
     ("requires", "--requires"),
     ("prefers", "--prefers"),
     ("unique", "--unique"),
+    ("resources", "--memory, --cpu or --processes"),
     ("overlap", "--overlap"),
     ("Idempotency-Key", "--idempotency-key"),
 ];

@@ -74,6 +74,15 @@ pub(crate) struct Args {
     /// Makes the job the only one of its sort: keys=args,on_conflict=ignore, or args_keys=user,period=1h
     #[arg(long, value_name = "POLICY")]
     unique: Option<String>,
+    /// Most memory of an attempt, such as 64MiB; beyond it the attempt fails with oom_killed
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Most processors of an attempt, such as 0.5
+    #[arg(long, value_name = "NUMBER")]
+    cpu: Option<f64>,
+    /// Most processes and threads of an attempt
+    #[arg(long, value_name = "NUMBER")]
+    processes: Option<u32>,
     /// Whether two attempts may overlap after a worker is lost: allowed or forbidden
     #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
     overlap: Option<String>,
@@ -88,6 +97,15 @@ impl Args {
     /// What it asks of its worker, by the names that requests have for it.
     const fn selectors(&self) -> [(&'static str, &Option<String>); 2] {
         [("requires", &self.requires), ("prefers", &self.prefers)]
+    }
+
+    /// What an attempt may use; nothing if it says nothing.
+    fn resources(&self) -> Option<Value> {
+        let mut limits = Map::new();
+        limits.extend(self.memory.as_ref().map(|memory| ("memory".to_owned(), json!(memory))));
+        limits.extend(self.cpu.map(|cpu| ("cpu".to_owned(), json!(cpu))));
+        limits.extend(self.processes.map(|most| ("processes".to_owned(), json!(most))));
+        (!limits.is_empty()).then_some(Value::Object(limits))
     }
 }
 
@@ -187,6 +205,9 @@ fn body(args: &Args, parameters: &Map<String, Value>) -> Result<Value, Failure> 
     if let Some(unique) = &args.unique {
         body["unique"] = policy::unique(unique)?;
     }
+    if let Some(resources) = args.resources() {
+        body["resources"] = resources;
+    }
     for (name, given) in args.selectors().into_iter().chain([("overlap", &args.overlap)]) {
         if let Some(given) = given {
             body[name] = json!(given);
@@ -237,6 +258,7 @@ async fn enqueue_any(
     if let Some(unique) = &args.unique {
         options.insert("unique".to_owned(), policy::unique(unique)?);
     }
+    options.extend(args.resources().map(|limits| ("resources".to_owned(), limits)));
     let body = json!({"type": args.action, "args": [parameters], "options": options});
     let key = args.idempotency_key.as_deref();
     let answer = client.post_once(&["ojs", "v1", "jobs"], &body, key).await?;

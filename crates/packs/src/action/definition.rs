@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use outlast_core::labels::check_wanted;
+use outlast_core::resources::Resources;
 use outlast_core::selector::{Placement, Selector};
 use outlast_wire::ojs::names;
+use outlast_wire::resources;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_saphyr::Spanned;
@@ -79,6 +81,7 @@ struct Definition {
     queue: At<String>,
     priority: At<Value>,
     interruptible: Option<bool>,
+    resources: At<Value>,
     on_drain: At<String>,
     overlap: At<String>,
     required_labels: At<Value>,
@@ -189,6 +192,7 @@ impl Reading<'_> {
             priority: definition.priority.as_ref().map(|it| self.priority(it)).transpose()?,
             interruptible: definition.interruptible.unwrap_or(true),
             on_drain: self.on_drain(definition.on_drain.as_ref(), definition.interruptible)?,
+            resources: self.resources(definition.resources.as_ref())?,
             overlap: document.choose(
                 "overlap",
                 definition.overlap.as_ref(),
@@ -329,6 +333,14 @@ impl Reading<'_> {
             return Err(self.document.fault(given.and_then(line), problem, remedy));
         }
         Ok(chosen)
+    }
+
+    fn resources(&self, given: Given<'_>) -> Result<Resources, PackError> {
+        let Some(given) = given else { return Ok(Resources::NONE) };
+        resources::limits(&given.value).map_err(|problem| {
+            let remedy = "write a mapping such as `{memory: 64MiB, cpu: 0.5, processes: 64}`";
+            self.document.fault(line(given), format!("resources {problem}"), remedy)
+        })
     }
 
     fn environment(&self, given: Given<'_>) -> Result<BTreeMap<String, String>, PackError> {

@@ -101,6 +101,16 @@ fn what_a_drain_does_is_known_and_does_not_contradict_itself() {
 }
 
 #[test]
+fn limits_that_no_attempt_can_have_are_reported() {
+    let action =
+        |limits: &str| format!("runner_type: shell\nentry_point: it.sh\nresources: {limits}\n");
+    let (ram, memory, cpu) =
+        (action("{ram: 1}"), action("{memory: 64 apples}"), action("{cpu: 0}"));
+    let rows = [("ram", ram.as_str()), ("memory", &memory), ("cpu", &cpu)];
+    insta::assert_snapshot!(table(&rows));
+}
+
+#[test]
 fn faulty_manifests_are_reported() {
     let rows =
         ["ref: demo\nlable: x\n", "label: Demo\n", "ref: My Pack\n", "ref: [\n", "just text\n"];

@@ -171,6 +171,12 @@ pub struct Finished {
     /// of the pack that the attempt ran; or empty
     #[prost(string, tag = "13")]
     pub pack_digest: ::prost::alloc::string::String,
+    /// most that its processes had at a time, if known
+    #[prost(uint64, optional, tag = "14")]
+    pub peak_memory_bytes: ::core::option::Option<u64>,
+    /// time on processors, if known
+    #[prost(uint64, optional, tag = "15")]
+    pub cpu_ms: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Checkpoint {
@@ -299,6 +305,21 @@ pub struct Delivery {
     pub idempotency_key: ::prost::alloc::string::String,
     #[prost(uint32, tag = "12")]
     pub max_attempts: u32,
+    /// what it may use; absent without a limit
+    #[prost(message, optional, tag = "13")]
+    pub resources: ::core::option::Option<Resources>,
+}
+/// Limits of one attempt. What is absent is not limited.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Resources {
+    #[prost(uint64, optional, tag = "1")]
+    pub memory_bytes: ::core::option::Option<u64>,
+    /// thousandths of a processor
+    #[prost(uint32, optional, tag = "2")]
+    pub cpu_millis: ::core::option::Option<u32>,
+    /// threads count too
+    #[prost(uint32, optional, tag = "3")]
+    pub processes: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReportAnswers {

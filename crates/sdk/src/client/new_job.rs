@@ -118,6 +118,29 @@ impl NewJob {
         self.option("prefers", json!(selector.into()))
     }
 
+    /// Most memory that an attempt may use, in bytes: it is ended beyond that, with an error of type
+    /// `oom_killed`. For jobs of actions only. Default: what the action says, else no limit.
+    pub fn memory(self, bytes: u64) -> Self {
+        self.resource("memory", json!(bytes))
+    }
+
+    /// How much of a processor an attempt may use; 2.0 are two processors. For jobs of actions
+    /// only. Default: what the action says, else no limit.
+    pub fn cpu(self, processors: f64) -> Self {
+        self.resource("cpu", json!(processors))
+    }
+
+    /// How many processes and threads an attempt may have at a time. For jobs of actions only.
+    /// Default: what the action says, else no limit.
+    pub fn processes(self, most: u32) -> Self {
+        self.resource("processes", json!(most))
+    }
+
+    fn resource(mut self, name: &str, most: Value) -> Self {
+        self.options.entry("resources").or_insert_with(|| json!({}))[name] = most;
+        self
+    }
+
     /// Adds a key, which says what the job belongs to: `("tenant", "42")`. At most 4; a name has 1
     /// to 64 characters out of a-z, 0-9, `_`, `.` and `-`, a value at most 256 bytes. It replaces
     /// the key of this name that the job's action has. Default: the action's.
@@ -282,6 +305,9 @@ mod tests {
             .meta("trace", "abc")
             .key("tenant", 42)
             .key("account", "acme")
+            .memory(64 << 20)
+            .cpu(0.5)
+            .processes(8)
             .retry(
                 Retry::attempts(4)
                     .initial_interval(Duration::from_secs(1))
@@ -302,6 +328,7 @@ mod tests {
                 "options": {
                     "queue": "q", "priority": -5, "delay_ms": 1500, "timeout_ms": 2000,
                     "expires_at": "+PT1M30S", "keys": {"tenant": "42", "account": "acme"},
+                    "resources": {"memory": 67_108_864, "cpu": 0.5, "processes": 8},
                     "retry": {
                         "max_attempts": 4, "initial_interval_ms": 1000, "max_interval_ms": 9000,
                         "backoff_coefficient": 1.5, "backoff_strategy": "linear",

@@ -145,6 +145,7 @@ fn action(object: &mut Object<'_>, action: &Action) {
         Overlap::Forbidden => "forbidden",
     };
     object.text("overlap", overlap);
+    outlast_wire::resources::write(object, &action.resources);
     object.object("required_labels", |object| {
         for (name, value) in &action.required_labels {
             object.text(name, value);

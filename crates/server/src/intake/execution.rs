@@ -55,7 +55,12 @@ pub(crate) fn plan(
             meta: String::new(),
             extra: signed(extra, by),
         },
-        rules: Rules { retry, overlap, expires_at: None },
+        rules: Rules {
+            retry,
+            overlap,
+            expires_at: None,
+            resources: request.resources.or(found.resources),
+        },
         first,
         timeout: request.timeout.or_else(|| action::timeout(found)),
         visibility: None,

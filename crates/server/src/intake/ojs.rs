@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::{Overlap, Rules};
+use outlast_core::resources::Resources;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
 use outlast_packs::Action;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
-use outlast_wire::json;
 use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
 use outlast_wire::ojs::job::signed;
 use outlast_wire::ojs::quirks;
+use outlast_wire::{Fault, json};
 use uuid::Uuid;
 
 use super::action::{self, Arguments};
@@ -35,6 +36,7 @@ pub(crate) fn plan(
     let packs = settings.packs.current();
     let policy = envelope.unique.take();
     let mut job = match packs.get(&envelope.job_type) {
+        None if !envelope.resources.is_empty() => return Err(no_action_to_limit().into()),
         None => plain(envelope, requester, now),
         Some(action) => {
             let Arguments { stored, keys } =
@@ -67,12 +69,14 @@ fn planned(
         Some(FirstWanted::At(when)) => First::At(when.resolve(now)),
     };
     let default = || action.map_or_else(RetryPolicy::standard, action::retry_policy);
+    let of_action = action.map_or(Resources::NONE, |action| action.resources);
     let rules = Rules {
         retry: envelope.retry.unwrap_or_else(default),
         overlap: envelope
             .overlap
             .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
         expires_at: envelope.expires.map(|when| when.resolve(now)),
+        resources: envelope.resources.or(of_action),
     };
     let placement = match action {
         Some(action) => action.placement.clone().and(envelope.placement),
@@ -110,6 +114,12 @@ fn planned(
         rules,
         unique: None,
     }
+}
+
+/// A handler runs inside its worker's process, which no limit of one job can hold.
+fn no_action_to_limit() -> Fault {
+    let problem = "can be limited for jobs of actions only, and no action has this type";
+    Fault::rule(outlast_wire::resources::FIELD, problem)
 }
 
 /// Returns the tenant in `meta`, for producers that put it there themselves.

@@ -7,6 +7,7 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::Refusal;
 use outlast_core::limits;
+use outlast_core::resources::{MEMORY_MAX, Usage};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Phase;
 use outlast_core::worker::order::WorkerOrder;
@@ -254,6 +255,16 @@ fn detail(end: v1::Finished, now: Timestamp) -> EndDetail {
         checkpoint,
         evidence: Evidence { code, text: format!("{}{proof}", end.evidence) },
         pack_digest: pack_digest(&end.pack_digest),
+        usage: usage(&end),
+    }
+}
+
+/// What the worker says that the attempt used; what no host has is not kept.
+fn usage(end: &v1::Finished) -> Usage {
+    let most = |number: &u64| *number <= MEMORY_MAX;
+    Usage {
+        peak_memory: end.peak_memory_bytes.filter(most),
+        cpu: end.cpu_ms.filter(most).map(Span),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use outlast_core::job::Overlap;
 use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
+use outlast_core::resources::Resources;
 use outlast_proto::v1::order::What;
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
@@ -84,7 +85,17 @@ fn delivery(claimed: &Claimed) -> Delivery {
         checkpoint: claimed.checkpoint.clone().unwrap_or_default().into(),
         idempotency_key: job.id.to_string(),
         max_attempts: job.rules.retry.max_attempts,
+        resources: resources(&job.rules.resources),
     }
+}
+
+/// The limits, unless there are none.
+fn resources(limits: &Resources) -> Option<outlast_proto::v1::Resources> {
+    (!limits.is_empty()).then(|| outlast_proto::v1::Resources {
+        memory_bytes: limits.memory(),
+        cpu_millis: limits.cpu_millis(),
+        processes: limits.processes(),
+    })
 }
 
 /// Splits deliveries by their size on the wire. A message over the limit would end the stream,

@@ -4,6 +4,8 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 use outlast_core::limits::PAGE_BYTES_MAX;
+use outlast_core::resources::Usage;
+use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::record::AttemptRecord;
 use tokio_postgres::Row;
@@ -16,20 +18,23 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
         .all(
             "select x.epoch, x.life, x.number, x.worker, coalesce(w.name, x.plain), x.claimed,
                     x.started, x.finished, x.outcome, x.next_state, x.error, x.exit_code, x.by,
-                    x.evidence, x.evidence_code, x.pack_digest, x.omitted
+                    x.evidence, x.evidence_code, x.pack_digest, x.omitted,
+                    x.peak_memory, x.cpu_ms
              from job_row j
              cross join lateral (
                  select t.epoch, t.life, t.number, t.worker, t.plain, t.claimed, t.started,
                         t.finished, t.outcome, t.next_state,
                         case when t.upto <= $2::bigint then t.error end as error, t.exit_code,
                         t.by, t.evidence, t.evidence_code, t.pack_digest,
-                        case when t.upto > $2 then octet_length(t.error)::bigint end as omitted
+                        case when t.upto > $2 then octet_length(t.error)::bigint end as omitted,
+                        t.peak_memory, t.cpu_ms
                  from (select t.*, sum(octet_length(t.error)) over (
                            order by t.epoch desc rows unbounded preceding) as upto
                        from attempt_row t where t.seq = j.seq) t
                  union all
                  select a.epoch, a.life, a.failures + 1, a.worker, a.plain, a.claimed, a.started,
-                        null, null, null, null, null, '', '', null, a.pack_digest, null
+                        null, null, null, null, null, '', '', null, a.pack_digest, null,
+                        null, null
                  from active a where a.seq = j.seq) x
              left join worker w on w.id = x.worker
              where j.id = $1 order by x.epoch",
@@ -61,5 +66,9 @@ fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
         by: get(row, 12)?,
         evidence: Evidence { code: code.and_then(EvidenceCode::parse), text: get(row, 13)? },
         pack_digest: pack_digest.map(Into::into),
+        usage: Usage {
+            peak_memory: get::<Option<i64>>(row, 17)?.map(i64::unsigned_abs),
+            cpu: get::<Option<i64>>(row, 18)?.map(|ms| Span(ms.unsigned_abs())),
+        },
     })
 }

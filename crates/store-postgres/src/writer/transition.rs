@@ -228,6 +228,8 @@ impl Tx<'_> {
             evidence: text(row.evidence),
             evidence_code: row.evidence.word(),
             pack_digest: row.pack_digest.map(str::to_owned),
+            peak_memory: row.usage.peak_memory.map(int),
+            cpu_ms: row.usage.cpu.map(|time| int(time.0)),
         });
     }
 }

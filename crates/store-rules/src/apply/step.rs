@@ -10,6 +10,7 @@ use outlast_core::budget::{ScheduledTimeout, Spent};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
+use outlast_core::resources::Usage;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::reply::Moved;
@@ -217,6 +218,8 @@ pub struct EndedAttempt<'a> {
     pub evidence: &'a Evidence,
     /// Digest of the pack that it ran.
     pub pack_digest: Option<&'a str>,
+    /// What it used.
+    pub usage: Usage,
 }
 
 /// What becomes of a job's checkpoint.
@@ -400,6 +403,7 @@ fn ended_attempt<'a>(
         by: &decided.by,
         evidence: &detail.evidence,
         pack_digest: pack_digest(attempt, decided),
+        usage: detail.usage,
     })
 }
 

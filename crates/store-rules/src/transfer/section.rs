@@ -262,6 +262,8 @@ pub static SECTIONS: &[Section] = &[
             text("evidence"),
             maybe(text("evidence_code")),
             maybe(text("pack_digest")),
+            added(maybe(int("peak_memory"))),
+            added(maybe(int("cpu_ms"))),
         ],
     },
     Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },

@@ -4,6 +4,7 @@ use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
 use outlast_core::limits::PAGE_BYTES_MAX;
+use outlast_core::resources::Usage;
 use outlast_store::StoreError;
 use outlast_store::record::AttemptRecord;
 use rusqlite::Connection;
@@ -28,7 +29,8 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
         .prepare_cached(
             "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
                     next_state, case when upto <= ?2 then error end, exit_code, by, evidence,
-                    evidence_code, pack_digest, case when upto > ?2 then octet_length(error) end
+                    evidence_code, pack_digest, peak_memory, cpu_ms,
+                    case when upto > ?2 then octet_length(error) end
              from (select *, sum(octet_length(error)) over (
                        order by epoch desc rows unbounded preceding) as upto
                    from attempt_row where seq = ?1)
@@ -38,7 +40,7 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
     let rows = select
         .query_map((seq, int(u64::try_from(PAGE_BYTES_MAX).unwrap_or(u64::MAX))), |row| {
             Ok(AttemptRecord {
-                omitted: row.get(16)?,
+                omitted: row.get(18)?,
                 epoch: row::epoch(row, 0)?,
                 life: row::life(row, 1)?,
                 attempt: row.get(2)?,
@@ -57,6 +59,10 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
                     text: row.get(13)?,
                 },
                 pack_digest: row.get(15)?,
+                usage: Usage {
+                    peak_memory: row.get::<_, Option<i64>>(16)?.map(i64::unsigned_abs),
+                    cpu: row::span_opt(row, 17)?,
+                },
             })
         })
         .map_err(failed)?;
@@ -90,6 +96,7 @@ fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreEr
                 by: String::new(),
                 evidence: Evidence::default(),
                 pack_digest: row.get(7)?,
+                usage: Usage::default(),
             })
         })
         .map_err(failed)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
+use outlast_core::resources::Usage;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
 use outlast_store::command::{ClassId, ClassKey};
@@ -47,6 +48,7 @@ impl Row {
             by: String::new(),
             evidence: Evidence::default(),
             pack_digest: attempt.pack_digest.clone(),
+            usage: Usage::default(),
         })
     }
 

@@ -162,6 +162,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         by: cause.by.to_owned(),
         evidence: detail.evidence.clone(),
         pack_digest: detail.pack_digest.clone().or(attempt.pack_digest),
+        usage: detail.usage,
     });
     if outcome == Outcome::Completed {
         row.result.clone_from(&detail.result);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
+use outlast_core::resources::Usage;
 use outlast_core::time::{Span, Timestamp};
 
 use crate::job::ClassId;
@@ -98,6 +99,8 @@ pub struct EndDetail {
     pub evidence: Evidence,
     /// Digest of the pack that the worker ran it with; `None` leaves what its start said.
     pub pack_digest: Option<Arc<str>>,
+    /// What it used.
+    pub usage: Usage,
 }
 
 /// A piece of an attempt's output.

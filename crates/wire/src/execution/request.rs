@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::Overlap;
 use outlast_core::keys::Keys;
+use outlast_core::resources::Resources;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::Span;
@@ -17,6 +18,7 @@ use crate::json::fields::{given, text};
 use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
+use crate::resources;
 use crate::time::When;
 use crate::unique::{self, UniquePolicy};
 
@@ -34,6 +36,7 @@ const KNOWN: &[&str] = &[
     "requires",
     "prefers",
     "unique",
+    "resources",
     "overlap",
     "delay",
 ];
@@ -63,6 +66,8 @@ pub struct Request {
     pub placement: Placement,
     /// What makes it the only one of its sort, if it is to be.
     pub unique: Option<UniquePolicy>,
+    /// What an attempt may use; what this leaves out is the action's.
+    pub resources: Resources,
     /// Whether attempts may overlap.
     pub overlap: Option<Overlap>,
     /// When it may first run, if not at once.
@@ -110,6 +115,10 @@ impl Request {
                 prefers: selector(&fields, "prefers")?,
             },
             unique: given(&fields, "unique").map(unique::read).transpose()?,
+            resources: given(&fields, "resources")
+                .map(resources::read)
+                .transpose()?
+                .unwrap_or_default(),
             overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
             delay: given(&fields, "delay").map(delay).transpose()?,
         })

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use outlast_core::id::JobId;
 use outlast_core::job::Overlap;
 use outlast_core::keys::Keys;
+use outlast_core::resources::Resources;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::Span;
@@ -29,6 +30,7 @@ use crate::json;
 use crate::keys;
 use crate::ojs::{names, retry};
 use crate::placement;
+use crate::resources;
 use crate::time::{LATEST, When};
 use crate::unique::{self, UniquePolicy};
 
@@ -63,6 +65,8 @@ pub struct Envelope<'a> {
     pub keys: Keys,
     /// Which workers it wants, without what the action wants.
     pub placement: Placement,
+    /// What an attempt may use; what this leaves out is the action's.
+    pub resources: Resources,
     /// What makes it the only one of its sort, if it is to be.
     pub unique: Option<UniquePolicy>,
     /// What else must be given back: an object of `options` and the fields that are not
@@ -176,6 +180,11 @@ fn overlap(raw: &RawValue) -> Result<Overlap, Fault> {
 fn keys_of(raw: &RawValue) -> Result<Keys, Fault> {
     let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
     keys::read(&value)
+}
+
+fn resources_of(raw: &RawValue) -> Result<Resources, Fault> {
+    let value: Value = serde_json::from_str(raw.get()).map_err(|error| json::syntax(&error))?;
+    resources::read(&value)
 }
 
 fn selector(field: &str, raw: Option<&RawValue>) -> Result<Selector, Fault> {

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use outlast_core::limits;
-use outlast_core::time::BootTime;
+use outlast_core::resources::Usage;
+use outlast_core::time::{BootTime, Span};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
@@ -22,7 +23,10 @@ use super::proof::TreeHandle;
 use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
 use crate::process::launch::{Launched, assign, launch};
-use crate::process::protocol::{ContainedIn, MainExit, Oom, Order, Report, ShimSpec, StartFailure};
+use crate::process::protocol::{
+    ContainedIn, ExceededLimit, MainExit, Oom, Order, Report, ShimSpec, StartFailure, Used,
+};
+use crate::process::resources::LimitPlan;
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -44,22 +48,30 @@ pub(super) async fn run(
     chunks: mpsc::UnboundedSender<Output>,
 ) -> AttemptEnd {
     let started = boot_now();
-    let launched = assign(spec.containment, &spec.shim)
-        .and_then(|contained_in| Ok((launch(&spec.shim, &spec.label)?, contained_in)));
-    let (launched, contained_in) = match launched {
+    let placed = assign(spec.containment, &spec.shim).and_then(|contained_in| {
+        let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
+        Ok((launch(&spec.shim, &spec.label)?, Placed { contained_in, limits }))
+    });
+    let (launched, placed) = match placed {
         Ok(launched) => launched,
         Err(error) => {
             return never_started(started, StartFailure::of_call("cannot launch a shim", &error));
         }
     };
     let (mut task, stdin) =
-        AttemptTask::arm(&spec, launched, contained_in.clone(), commands, chunks);
+        AttemptTask::arm(&spec, launched, &placed.contained_in, commands, chunks);
     task.started = started;
     // Only now, with everything armed that can end the attempt, does anything flow to it.
-    let feeder = task.feed(spec, contained_in, stdin);
+    let feeder = task.feed(spec, placed, stdin);
     let tree_empty = task.until_empty().await;
     feeder.abort();
     task.conclude(tree_empty).await
+}
+
+/// What an attempt is held in.
+struct Placed {
+    contained_in: ContainedIn,
+    limits: LimitPlan,
 }
 
 fn never_started(started: BootTime, failure: StartFailure) -> AttemptEnd {
@@ -113,7 +125,7 @@ impl AttemptTask {
     fn arm(
         spec: &AttemptSpec,
         launched: Launched,
-        contained_in: ContainedIn,
+        contained_in: &ContainedIn,
         commands: mpsc::Receiver<Command>,
         chunks: mpsc::UnboundedSender<Output>,
     ) -> (Self, pipe::Sender) {
@@ -128,7 +140,7 @@ impl AttemptTask {
             commands,
             handles_left: true,
             readers: Readers::start(stdout, stderr, spec.limits, chunks),
-            tree: TreeHandle::new(&contained_in),
+            tree: TreeHandle::new(contained_in),
             kill_sequence: KillSequence::new(spec.kill_after),
             asked: false,
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
@@ -139,18 +151,14 @@ impl AttemptTask {
     }
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
-    fn feed(
-        &mut self,
-        spec: AttemptSpec,
-        contained_in: ContainedIn,
-        stdin: pipe::Sender,
-    ) -> Feeder {
+    fn feed(&mut self, spec: AttemptSpec, placed: Placed, stdin: pipe::Sender) -> Feeder {
         let shim_spec = ShimSpec {
             program: spec.program,
             args: spec.args,
             env: spec.env,
             cwd: spec.cwd,
-            contained_in,
+            contained_in: placed.contained_in,
+            limits: placed.limits,
             hidden: spec.hidden,
             private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
@@ -309,6 +317,7 @@ impl AttemptTask {
             kind,
             code: exit.as_ref().and_then(|exit| exit.code),
             signal: exit.as_ref().and_then(|exit| exit.signal),
+            usage: exit.as_ref().map_or_else(Usage::default, |exit| usage(exit.used)),
             tree_empty,
             executed: began,
             started: self.started,
@@ -316,6 +325,10 @@ impl AttemptTask {
             output,
         }
     }
+}
+
+fn usage(used: Used) -> Usage {
+    Usage { peak_memory: Some(used.peak_memory), cpu: Some(Span(used.cpu_ms)) }
 }
 
 /// Whether a job that was asked to stop did so. With another exit code it says how its work ended.
@@ -346,6 +359,9 @@ pub(super) fn judge(
 }
 
 fn of_its_own(exit: &MainExit) -> EndKind {
+    if exit.exceeded == Some(ExceededLimit::Processes) {
+        return EndKind::TooManyProcesses;
+    }
     match (exit.oom, exit.code, exit.signal) {
         (Oom::Yes, _, _) => EndKind::OomKilled,
         (oom, _, Some(signal)) => EndKind::Signalled { signal, oom },

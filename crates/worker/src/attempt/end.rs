@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use outlast_core::resources::Usage;
 use outlast_core::time::BootTime;
 
 use super::output::OutputSummary;
@@ -27,6 +28,8 @@ pub struct AttemptEnd {
     pub duration: Duration,
     /// What was kept of its output.
     pub output: OutputSummary,
+    /// What it used, unless its end was not seen.
+    pub usage: Usage,
 }
 
 /// Why an attempt ended.
@@ -52,8 +55,10 @@ pub enum EndKind {
     Interrupted,
     /// Its deadline passed without a renewal and the shim ended it.
     DeadlinePassed,
-    /// The kernel's out-of-memory killer ended it.
+    /// The kernel's out-of-memory killer ended it, or its shim did at its limit.
     OomKilled,
+    /// It had more processes and threads than it may, and its shim ended it.
+    TooManyProcesses,
     /// Nothing was executed.
     SpawnFailed(StartFailure),
     /// Its shim was killed where the job has the right to do that.
@@ -75,6 +80,7 @@ impl fmt::Display for EndKind {
             Self::Interrupted => f.write_str("interrupted by shutdown"),
             Self::DeadlinePassed => f.write_str("ended because its lease was not renewed"),
             Self::OomKilled => f.write_str("killed for want of memory"),
+            Self::TooManyProcesses => f.write_str("ended for having too many processes"),
             Self::SpawnFailed(StartFailure { reason, .. }) => {
                 write!(f, "failed to start: {reason}")
             }
@@ -96,6 +102,7 @@ impl AttemptEnd {
             started: BootTime::default(),
             duration: Duration::ZERO,
             output: OutputSummary::default(),
+            usage: Usage::default(),
         }
     }
 }

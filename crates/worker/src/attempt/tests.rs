@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::attempt_task::judge;
 use super::end::EndKind;
 use super::stop::{Cause, KillSequence, Step};
-use crate::process::protocol::{MainExit, Oom, StartFailure};
+use crate::process::protocol::{MainExit, Oom, StartFailure, Used};
 
 const CAUSES: [Cause; 4] =
     [Cause::TimedOut, Cause::Cancelled, Cause::Interrupted, Cause::DeadlinePassed];
@@ -65,7 +65,7 @@ async fn end_of_the_main_process_bounds_the_rest_without_a_cause() {
 }
 
 fn exit(code: Option<i32>, signal: Option<i32>, signalled_by_us: bool, oom: Oom) -> MainExit {
-    MainExit { code, signal, signalled_by_us, oom }
+    MainExit { code, signal, signalled_by_us, oom, exceeded: None, used: Used::default() }
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! ```
 
 mod pressure;
-mod space;
+pub(super) mod space;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use outlast_core::limits::RESULT_BYTES_MAX;
+use outlast_core::resources::Resources;
 use outlast_packs::Action;
 use outlast_sdk::{EvidenceCode, Outcome, StopReason};
 use serde_json::{Value, json};
 
+use super::checks::space::in_words;
 use crate::attempt::{AttemptEnd, EndKind, Oom, StartFailure, StartFault};
 use crate::mask::Mask;
 
@@ -29,12 +31,21 @@ pub(super) fn drop_cut_values(ending: &mut AttemptEnd, mask: &Mask) {
     }
 }
 
+/// What an attempt was bound to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// How long it might run.
+    pub(super) time: Duration,
+    /// What it might use.
+    pub(super) resources: Resources,
+}
+
 /// Returns the outcome of an attempt. What is shortened is masked first: a cut must not show part
 /// of a secret.
 pub(super) fn outcome_of(
     action: &Action,
     ending: &AttemptEnd,
-    limit: Duration,
+    bounds: &Bounds,
     stop: Option<StopReason>,
     mask: &Mask,
 ) -> Outcome {
@@ -51,7 +62,7 @@ pub(super) fn outcome_of(
             };
             Outcome::failed("signal", said(ending, mask, &format!("killed by signal {signal}{by}")))
         }
-        EndKind::TimedOut => Outcome::timed_out(limit),
+        EndKind::TimedOut => Outcome::timed_out(bounds.time),
         EndKind::Cancelled => Outcome::cancelled(""),
         EndKind::Interrupted => Outcome::interrupted(match stop {
             Some(StopReason::DeadlineNear) => return lease_over(ending),
@@ -62,7 +73,17 @@ pub(super) fn outcome_of(
         }),
         EndKind::DeadlinePassed => return lease_over(ending),
         EndKind::OomKilled => {
-            Outcome::failed("oom_killed", "killed for want of memory").known_by(EvidenceCode::Oom)
+            let message = match bounds.resources.memory() {
+                Some(most) => {
+                    format!("needed more than its limit of {} of memory", in_words(most))
+                }
+                None => "killed for want of memory".to_owned(),
+            };
+            Outcome::failed("oom_killed", message).known_by(EvidenceCode::Oom)
+        }
+        EndKind::TooManyProcesses => {
+            let most = bounds.resources.processes().unwrap_or_default();
+            Outcome::failed("too_many_processes", format!("had more than {most} processes"))
         }
         EndKind::SpawnFailed(StartFailure { reason, fault: StartFault::Job }) => {
             Outcome::failed("spawn_failed", reason.clone()).permanently()
@@ -91,6 +112,7 @@ pub(super) fn outcome_of(
     outcome.exit_code = ending.code;
     outcome.tree_empty = ending.tree_empty;
     outcome.executed = ending.executed;
+    outcome.usage = ending.usage;
     outcome
 }
 
@@ -114,6 +136,7 @@ fn lease_over(ending: &AttemptEnd) -> Outcome {
         exit_code: ending.code,
         tree_empty: ending.tree_empty,
         executed: ending.executed,
+        usage: ending.usage,
         ..outcome.known_by(EvidenceCode::Lease)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use outlast_packs::{Action, OnDrain, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
     AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, QuietBy,
-    Stage, StopReason, WorkerId,
+    Resources, Stage, StopReason, WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
@@ -22,7 +22,7 @@ use super::cover::Cover;
 use super::crash_point::{CrashPoint, Place};
 use super::disk::{DiskThreads, FolderGuard, FolderPermit};
 use super::health::Health;
-use super::report;
+use super::report::{self, Bounds};
 use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, Output, Stream};
 use crate::environment::{HostEnvironment, JobIdentity};
@@ -30,6 +30,7 @@ use crate::folder::{CheckpointError, WorkFolder};
 use crate::guardian::{Announcer, StandingOrder};
 use crate::mask::{Mask, MaskError, Masking};
 use crate::probe::Probe;
+use crate::resources::{Enforcement, LimitedBy};
 
 /// A result up to this size is read on the engine's thread: larger ones would delay others.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -48,6 +49,8 @@ pub(super) struct ActionRunner {
     pub(super) host: HostEnvironment,
     pub(super) containment: Probe,
     pub(super) cover: Cover,
+    /// By what attempts are limited on this host.
+    pub(super) enforcement: Enforcement,
     pub(super) program: OwnProgram,
     pub(super) packs_folder: PathBuf,
     pub(super) attempts_folder: PathBuf,
@@ -69,7 +72,7 @@ struct Prepared {
 struct EndedAttempt {
     action: Arc<Action>,
     ending: AttemptEnd,
-    limit: Duration,
+    bounds: Bounds,
     stop: Option<StopReason>,
     mask: Mask,
 }
@@ -211,6 +214,8 @@ impl ActionRunner {
             } else {
                 self.containment.ordinary
             },
+            resources: delivery.resources,
+            enforcement: self.enforcement,
             hidden: self.cover.now(),
             private_folder: Some(folder.path().to_owned()),
             shim: self.program.clone(),
@@ -218,6 +223,14 @@ impl ActionRunner {
         };
         let folder = Arc::new(self.disk.guard(folder, permit));
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
+    }
+
+    /// Nothing that a job asks for is passed over in silence.
+    fn say_unlimited(&self, resources: &Resources, context: &AttemptContext) {
+        if resources.cpu_millis().is_some() && self.enforcement.cpu == LimitedBy::Nothing {
+            let line = "[the limit on cpu is not kept: this worker has no cgroup for it]\n";
+            context.log_now(LogStream::Worker, line);
+        }
     }
 
     /// Writes built-in packs again where they are gone: a system that cleans temporary folders
@@ -288,7 +301,9 @@ impl ActionRunner {
         context: AttemptContext,
     ) -> Outcome {
         let Prepared { action, folder, spec, mask } = prepared;
-        let limit = spec.timeout.unwrap_or(Duration::MAX);
+        let bounds =
+            Bounds { time: spec.timeout.unwrap_or(Duration::MAX), resources: spec.resources };
+        self.say_unlimited(&spec.resources, &context);
         let mut attempt = Attempt::spawn(spec);
         let handle = attempt.handle();
         let output = attempt.take_output();
@@ -298,7 +313,7 @@ impl ActionRunner {
             never = forward_orders(&handle, &context) => match never {},
             never = self.stop_on_drain(&action, &handle) => match never {},
         };
-        let ended = EndedAttempt { action, ending, limit, stop: context.stop_reason(), mask };
+        let ended = EndedAttempt { action, ending, bounds, stop: context.stop_reason(), mask };
         let (mut outcome, kept) = self.read_outcome(ended, folder).await;
         match kept {
             Ok(Some(kept)) if kept != delivery.checkpoint => outcome.checkpoint = kept.into(),
@@ -329,13 +344,12 @@ impl ActionRunner {
         folder: Arc<FolderGuard>,
     ) -> (Outcome, Checkpoint) {
         let is_small = done.ending.output.stdout.bytes.len() <= INLINE_BYTES_MAX && !left(&folder);
-        let AttemptEnd { code: exit_code, tree_empty, executed, .. } = done.ending;
+        let AttemptEnd { code: exit_code, tree_empty, executed, usage, .. } = done.ending;
         let read = move || {
             let mut done = done;
             report::drop_cut_values(&mut done.ending, &done.mask);
-            let (limit, stop) = (done.limit, done.stop);
             let mut outcome =
-                report::outcome_of(&done.action, &done.ending, limit, stop, &done.mask);
+                report::outcome_of(&done.action, &done.ending, &done.bounds, done.stop, &done.mask);
             report::hide(&mut outcome, &done.mask);
             (outcome, folder.folder().map_or(Ok(None), WorkFolder::read_checkpoint))
         };
@@ -347,7 +361,7 @@ impl ActionRunner {
             let message = "its account could not be read";
             let outcome = Outcome::interrupted(message).because("account_unread", message);
             let outcome = outcome.known_by(EvidenceCode::Host);
-            (Outcome { exit_code, tree_empty, executed, ..outcome }, Ok(None))
+            (Outcome { exit_code, tree_empty, executed, usage, ..outcome }, Ok(None))
         })
     }
 }

@@ -1,7 +1,11 @@
-//! Just enough of cgroups: where this process is, and one child group an attempt.
+//! Just enough of cgroups: where this process is, and child groups of attempts.
 //!
-//! A hybrid layout mounts the unified hierarchy beside the old ones, so its place is looked
-//! up and never assumed.
+//! A hybrid layout mounts the unified hierarchy (version 2) beside the old ones (version 1), so
+//! places are looked up and never assumed.
+//!
+//! - `delegated`: a group that was handed to the worker, made ready to limit attempts
+
+pub(crate) mod delegated;
 
 use std::fs;
 use std::io;
@@ -9,13 +13,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::getpid;
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// How the name of every attempt's group begins.
 const PREFIX: &str = "outlast-";
 
-/// Finds this process's own group in the unified hierarchy.
+/// Finds the worker's group in the unified hierarchy: its process is there, or in
+/// [`delegated::LEAF`] below it.
 pub(crate) fn own_folder() -> io::Result<PathBuf> {
+    let folder = process_folder()?;
+    Ok(match folder.parent() {
+        Some(parent) if folder.ends_with(delegated::LEAF) => parent.to_owned(),
+        _ => folder,
+    })
+}
+
+fn process_folder() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let mount = mount_of(&mounts, "cgroup2", None)
@@ -43,10 +56,15 @@ pub(crate) fn named(folder: &Path, prefix: &str) -> Vec<Group> {
     found.map(Group::at).collect()
 }
 
+/// Every folder in which attempts may have groups.
+pub(crate) fn folders() -> Vec<PathBuf> {
+    let old = ["memory", "cpu", "pids"].into_iter().filter_map(old_folder);
+    own_folder().into_iter().chain(old).collect()
+}
+
 /// Every group beside ours whose engine is dead.
 pub(crate) fn orphans() -> Vec<Group> {
-    let Ok(folder) = own_folder() else { return Vec::new() };
-    let mut found = named(&folder, PREFIX);
+    let mut found: Vec<Group> = folders().iter().flat_map(|folder| named(folder, PREFIX)).collect();
     found.retain(|group| {
         let name = group.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         Owner::of_group(&name).is_some_and(|owner| owner.is_dead())
@@ -101,19 +119,32 @@ pub(crate) fn memory_counter_files() -> Vec<PathBuf> {
     if let Ok(folder) = own_folder() {
         files.push(folder.join("memory.events"));
     }
-    files.extend(old_memory_file());
+    files.extend(old_folder("memory").map(|folder| folder.join("memory.oom_control")));
     files
 }
 
-fn old_memory_file() -> Option<PathBuf> {
+/// Finds this process's own group in the old hierarchy of a controller.
+pub(crate) fn old_folder(controller: &str) -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let mount = mount_of(&mounts, "cgroup", Some("memory"))?;
+    let mount = mount_of(&mounts, "cgroup", Some(controller))?;
     let path = groups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        controllers.split(',').any(|name| name == "memory").then_some(path)
+        controllers.split(',').any(|name| name == controller).then_some(path)
     })?;
-    Some(mount.join(path.trim_start_matches('/')).join("memory.oom_control"))
+    Some(mount.join(path.trim_start_matches('/')))
+}
+
+/// Where cgroups are mounted, of either version.
+pub(crate) fn mounts() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let of_cgroups = mounts.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let kind = after.split(' ').next()?;
+        let place = before.split(' ').nth(4)?;
+        matches!(kind, "cgroup" | "cgroup2").then(|| PathBuf::from(place))
+    });
+    of_cgroups.collect()
 }
 
 /// Finds a mount point by file system type and, for the old hierarchies, controller.
@@ -164,9 +195,20 @@ impl Group {
         Ok(OwnedFd::from(file))
     }
 
-    /// Kills every process in the group and below, forks under way included.
+    /// Kills every process in the group and below, forks under way included. Absent before Linux
+    /// 5.14, and in old hierarchies.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        fs::write(self.folder.join("cgroup.kill"), b"1")
+        fs::File::options()
+            .write(true)
+            .open(self.folder.join("cgroup.kill"))
+            .and_then(|mut file| io::Write::write_all(&mut file, b"1"))
+    }
+
+    /// Kills them one by one, where there is no such file. Callers repeat until it is empty.
+    pub(crate) fn kill_members(&self) {
+        for pid in self.members().into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
 
     /// Lists the processes in the group and the groups the job may have made below it.
@@ -185,7 +227,8 @@ impl Group {
     pub(crate) fn is_empty(&self) -> bool {
         match fs::read_to_string(self.folder.join("cgroup.events")) {
             Ok(events) => events.lines().any(|line| line == "populated 0"),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            // An old group has no such file.
+            Err(error) => error.kind() == io::ErrorKind::NotFound && self.members().is_empty(),
         }
     }
 

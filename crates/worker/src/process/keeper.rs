@@ -11,7 +11,7 @@
 
 use std::io::{self, PipeWriter, Read};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -30,11 +30,12 @@ const SHIMS_MAX: Duration = Duration::from_millis(300);
 /// How long a group may take to be empty; what is left then waits for the next start.
 const EMPTY_MAX: Duration = Duration::from_secs(60);
 
-/// Runs `PROGRAM keeper FOLDER PREFIX` with the engine's pipe as standard input.
+/// Runs `PROGRAM keeper PREFIX FOLDER…` with the engine's pipe as standard input.
 #[must_use]
 pub fn main() -> i32 {
     let mut args = std::env::args_os().skip(2);
-    let (Some(folder), Some(prefix)) = (args.next(), args.next()) else { return 2 };
+    let Some(prefix) = args.next() else { return 2 };
+    let folders: Vec<PathBuf> = args.map(PathBuf::from).collect();
     sys::heed_children();
     handover::close_to_others();
     // Fails only for a process that leads its group already.
@@ -44,7 +45,8 @@ pub fn main() -> i32 {
     // Nothing is ever written: the end of the stream is the message.
     while matches!(io::stdin().read(&mut byte), Ok(1..)) {}
     i32::from(!end_all(EMPTY_MAX, SHIMS_MAX, || {
-        cgroup::named(Path::new(&folder), &prefix.to_string_lossy())
+        let prefix = prefix.to_string_lossy();
+        folders.iter().flat_map(|folder| cgroup::named(folder, &prefix)).collect()
     }))
 }
 
@@ -71,9 +73,8 @@ fn end_all(limit: Duration, grace: Duration, groups: impl Fn() -> Vec<cgroup::Gr
             return false;
         }
         for group in left {
-            if waited >= grace {
-                // Absent before Linux 5.14.
-                let _ = group.kill();
+            if waited >= grace && group.kill().is_err() {
+                group.kill_members();
             }
             if group.is_empty() {
                 group.remove();
@@ -90,26 +91,26 @@ struct Keeper {
     _line: PipeWriter,
 }
 
-/// Makes sure that a keeper watches over this engine's groups, and returns the place and the
-/// beginning of their names.
-pub(crate) fn ensure(program: &OwnProgram) -> io::Result<(PathBuf, String)> {
+/// Makes sure that a keeper watches over this engine's groups, and returns the beginning of their
+/// names.
+pub(crate) fn ensure(program: &OwnProgram) -> io::Result<String> {
     static KEEPER: Mutex<Option<Keeper>> = Mutex::new(None);
-    let (folder, prefix) = (cgroup::own_folder()?, cgroup::own_prefix()?);
+    let prefix = cgroup::own_prefix()?;
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     let runs = match keeper.as_mut() {
         Some(keeper) => keeper.process.try_wait()?.is_none(),
         None => false,
     };
     if !runs {
-        *keeper = Some(start(program, &folder, &prefix)?);
+        *keeper = Some(start(program, &prefix)?);
     }
-    Ok((folder, prefix))
+    Ok(prefix)
 }
 
-fn start(program: &OwnProgram, folder: &Path, prefix: &str) -> io::Result<Keeper> {
+fn start(program: &OwnProgram, prefix: &str) -> io::Result<Keeper> {
     let (reading, line) = io::pipe()?;
     let mut command = Command::new(program.path());
-    command.arg0("outlast").arg(SUBCOMMAND).arg(folder).arg(prefix).env_clear();
+    command.arg0("outlast").arg(SUBCOMMAND).arg(prefix).args(cgroup::folders()).env_clear();
     command.stdin(reading).stdout(Stdio::null()).stderr(Stdio::null());
     Ok(Keeper { process: command.spawn()?, _line: line })
 }

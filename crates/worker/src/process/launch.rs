@@ -8,9 +8,7 @@ use std::io::{self, IoSlice, PipeReader};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::net::UnixStream;
@@ -19,7 +17,7 @@ use tokio::process::{Child, Command};
 
 use super::containment::Containment;
 use super::protocol::ContainedIn;
-use super::{OwnProgram, keeper, shim};
+use super::{OwnProgram, cgroup, resources, shim};
 
 /// A shim that was started, with our ends of everything. Nothing was said to it yet.
 pub(crate) struct Launched {
@@ -79,15 +77,10 @@ fn send_descriptor(socket: &StdUnixStream, descriptor: &impl AsFd) -> io::Result
 pub(crate) fn assign(containment: Containment, program: &OwnProgram) -> io::Result<ContainedIn> {
     Ok(match containment {
         Containment::Pidns => ContainedIn::Pidns,
-        Containment::Cgroup => ContainedIn::Cgroup { folder: next_group(program)? },
+        Containment::Cgroup => {
+            let folder = cgroup::own_folder()?.join(resources::next_name(program)?);
+            ContainedIn::Cgroup { folder }
+        }
         Containment::Subreaper => ContainedIn::Subreaper,
     })
-}
-
-/// Names a group that no attempt of this or another living engine uses.
-fn next_group(program: &OwnProgram) -> io::Result<PathBuf> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let (folder, prefix) = keeper::ensure(program)?;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Ok(folder.join(format!("{prefix}{number}")))
 }

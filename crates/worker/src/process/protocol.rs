@@ -15,6 +15,8 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::resources::LimitPlan;
+
 /// Longest line either side accepts: a spec with all its arguments and environment.
 pub(crate) const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -32,6 +34,8 @@ pub(crate) struct ShimSpec {
     pub(crate) private_folder: Option<PathBuf>,
     /// CLOCK_BOOTTIME in milliseconds at which the tree is ended in any case.
     pub(crate) deadline_boot_ms: Option<u64>,
+    /// How what it may use is limited.
+    pub(crate) limits: LimitPlan,
 }
 
 /// The containment of one attempt, with the place it uses.
@@ -133,6 +137,26 @@ pub(crate) struct MainExit {
     /// The shim had signalled the tree before: the end may be its doing.
     pub(crate) signalled_by_us: bool,
     pub(crate) oom: Oom,
+    /// The limit for which the shim ended the tree.
+    pub(crate) exceeded: Option<ExceededLimit>,
+    pub(crate) used: Used,
+}
+
+/// What the tree has used.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Used {
+    /// Most bytes of memory at a time.
+    pub(crate) peak_memory: u64,
+    /// Time on processors.
+    pub(crate) cpu_ms: u64,
+}
+
+/// A limit of the attempt that the shim keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ExceededLimit {
+    Memory,
+    Processes,
 }
 
 /// Whether the kernel's out-of-memory killer did it.

@@ -15,10 +15,13 @@
 
 mod channel;
 mod direct;
+mod groups;
 mod job;
+mod meter;
 mod namespace;
 mod oom;
 mod outer;
+mod sample;
 mod supervise;
 mod tree;
 
@@ -60,7 +63,7 @@ pub fn main() -> i32 {
         }
     };
     match spec.contained_in.clone() {
-        ContainedIn::Pidns => namespace::run(channel, spec),
+        ContainedIn::Pidns => namespace::run(channel, &spec),
         ContainedIn::Cgroup { folder } => direct::run_in_cgroup(channel, &spec, folder),
         ContainedIn::Subreaper => direct::run_under_subreaper(channel, &spec),
     }

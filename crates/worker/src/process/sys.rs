@@ -125,6 +125,39 @@ pub(crate) fn with_all_signals_blocked<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// Returns the size of a page of memory in bytes.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: a number is asked for and nothing else.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4096)
+}
+
+/// What this process's children have used, and theirs, as far as each was waited for.
+pub(crate) struct ChildrenUsed {
+    /// In user and kernel mode, in microseconds.
+    pub(crate) cpu_us: u64,
+    /// The most memory that a single one had.
+    pub(crate) largest_bytes: u64,
+}
+
+/// Asks the kernel what children have used.
+pub(crate) fn used_by_children() -> ChildrenUsed {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel fills the structure, which is valid when zeroed as well.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let whole = |number: i64| u64::try_from(number).unwrap_or(0);
+    let micros = |time: libc::timeval| {
+        whole(time.tv_sec).saturating_mul(1_000_000).saturating_add(whole(time.tv_usec))
+    };
+    ChildrenUsed {
+        cpu_us: micros(usage.ru_utime).saturating_add(micros(usage.ru_stime)),
+        largest_bytes: whole(usage.ru_maxrss).saturating_mul(1024),
+    }
+}
+
 /// Calls `last` when the process exits, by whichever thread.
 pub(crate) fn at_exit(last: extern "C" fn()) {
     // SAFETY: a function is valid for as long as the process. Without memory for it, it is not
@@ -196,8 +229,8 @@ const PRYING: [CapabilitySet; 4] = [
 pub(crate) struct JobEntry {
     /// The process that must still be its parent, else the shim died meanwhile.
     pub(crate) parent: Pid,
-    /// `cgroup.procs` of the group to join first.
-    pub(crate) group: Option<OwnedFd>,
+    /// `cgroup.procs` of the groups to join first.
+    pub(crate) groups: Vec<OwnedFd>,
     /// It has mounts of its own, which must stay as they are.
     pub(crate) keeps_mounts: bool,
 }
@@ -210,7 +243,7 @@ impl JobEntry {
     }
 
     fn enter(&self) -> io::Result<()> {
-        if let Some(group) = &self.group {
+        for group in &self.groups {
             rustix::io::write(group, b"0")?;
         }
         rustix::process::setsid()?;

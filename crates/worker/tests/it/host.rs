@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::id::WorkerId;
+use outlast_core::resources::Resources;
 use outlast_core::time::Span;
 use outlast_sdk::LEASE_OVER_EXIT_CODE;
 use outlast_worker::OwnProgram;
@@ -19,6 +20,7 @@ use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Choice;
 use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions, StandingOrder};
 use outlast_worker::probe::Probe;
+use outlast_worker::resources::Enforcement;
 use outlast_worker::{keeper, shim};
 
 /// As whom the engine registers.
@@ -33,6 +35,7 @@ fn main() {
         "keeper" => keeper::main(),
         "sweep" => sweep(),
         "engine" => on_runtime(engine(rest)),
+        "limited" => on_runtime(limited(rest)),
         "probe" => on_runtime(probe(rest)),
         "guardian" => guardian::stay_in_front().unwrap().unwrap_or_else(|| guardian(rest)),
         "report" => report(),
@@ -69,6 +72,20 @@ fn say(line: &str) {
 async fn engine(args: Vec<String>) -> i32 {
     let ending = attempt(&args).finished().await;
     say(&format!("{:?} tree_empty={}", ending.kind, ending.tree_empty));
+    0
+}
+
+/// `limited MARKER SCRIPT`: runs an attempt that may have 64 MiB, and says how it ended.
+async fn limited(args: Vec<String>) -> i32 {
+    let [marker, script] = args.as_slice() else { panic!("two arguments") };
+    let ending = Attempt::spawn(AttemptSpec {
+        args: vec!["-c".to_owned(), script.clone(), marker.clone()],
+        env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())],
+        resources: Resources::new(Some(64 << 20), None, None).unwrap(),
+        enforcement: Enforcement::find(),
+        ..AttemptSpec::new(format!("limited-{}", std::process::id()), "/bin/sh")
+    });
+    say(&format!("{:?}", ending.finished().await.kind));
     0
 }
 

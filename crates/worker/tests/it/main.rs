@@ -12,6 +12,7 @@ mod containment;
 mod guardian;
 mod memory;
 mod output;
+mod resources;
 mod runtime;
 mod starting;
 mod stopping;

@@ -57,6 +57,7 @@ mod queue_placement;
 mod quiet_outages;
 mod races;
 mod real_races;
+mod resources;
 mod runtimes;
 mod secrets;
 mod server_restart;

@@ -10,6 +10,7 @@ use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::daemon::{Supervisor, needed_to_stop, open_files_needed};
 use outlast_worker::environment::HostEnvironment;
 use outlast_worker::probe::Probe;
+use outlast_worker::resources::{Enforcement, LimitedBy};
 use outlast_worker::runtime::{Interpreters, Runtime};
 use rustix::process::{Resource, getpid, getrlimit, set_child_subreaper};
 
@@ -32,6 +33,7 @@ pub(super) async fn check(subject: &Subject<'_>, checks: &mut Vec<Check>) {
         checks.push(interpreter(subject, &interpreters, runtime));
     }
     containment(subject, checks).await;
+    checks.push(resources(subject));
     checks.push(open_files(subject));
     checks.push(reaping());
     checks.push(grace(subject));
@@ -83,6 +85,33 @@ fn needed_by(subject: &Subject<'_>, runtime: Runtime) -> BTreeSet<String> {
     let actions = subject.packs.actions();
     let needing = actions.filter(|action| action.enabled && action.runner == runner);
     needing.map(|action| action.pack.clone()).collect()
+}
+
+/// Says by what attempts of a worker that is started like this command are limited.
+fn resources(subject: &Subject<'_>) -> Check {
+    let limited = subject.packs.actions().filter(|action| !action.resources.is_empty());
+    let (count, of_cpu) = limited.fold((0_u32, Vec::new()), |(count, mut of_cpu), action| {
+        of_cpu.extend(action.resources.cpu_millis().map(|_| action.reference.as_str()));
+        (count + 1, of_cpu)
+    });
+    limits_kept(&Enforcement::find(), count, &of_cpu)
+}
+
+fn limits_kept(by: &Enforcement, limited: u32, of_cpu: &[&str]) -> Check {
+    const NAME: &str = "limits of jobs";
+    const FIX: &str = "run the worker as root, or in a unit with Delegate=yes; in a container give it a \
+                       writable cgroup namespace";
+    let actions = match limited {
+        0 => "no action has limits".to_owned(),
+        1 => "1 action has limits".to_owned(),
+        _ => format!("{limited} actions have limits"),
+    };
+    let Enforcement { memory, cpu, processes } = by;
+    let fact = format!("memory by {memory}, cpu by {cpu}, processes by {processes}; {actions}");
+    if *cpu != LimitedBy::Nothing || of_cpu.is_empty() {
+        return Check::ok(NAME, fact);
+    }
+    Check::warn(NAME, format!("{fact}; nothing limits the cpu of {}", of_cpu.join(", ")), FIX)
 }
 
 /// Runs a trial in each kind, as a worker does at its start.
@@ -285,7 +314,7 @@ mod tests {
     use outlast_worker::probe::Probe;
 
     use super::super::check::Level;
-    use super::{Hidden, proving, secret_files};
+    use super::{Enforcement, Hidden, LimitedBy, limits_kept, proving, secret_files};
 
     fn probe(chosen: Containment, ordinary: Containment) -> Probe {
         Probe { chosen, ordinary, refused: Vec::new() }
@@ -325,6 +354,22 @@ mod tests {
             .fix
             .unwrap();
         assert!(!fix.contains("cgroup") && !fix.contains("environment"), "{fix}");
+    }
+
+    #[test]
+    fn a_limit_that_nothing_keeps_is_named() {
+        let check = |by: Enforcement, of_cpu: &[&str]| limits_kept(&by, 2, of_cpu);
+        let fine = check(Enforcement::BY_SHIM, &[]);
+        assert_eq!(fine.level.word(), "ok");
+        assert_eq!(
+            fine.fact,
+            "memory by shim, cpu by nothing, processes by shim; 2 actions have limits"
+        );
+        let unkept = check(Enforcement::BY_SHIM, &["a.b"]);
+        assert_eq!(unkept.level.word(), "warn");
+        assert!(unkept.fact.ends_with("nothing limits the cpu of a.b"), "{}", unkept.fact);
+        let cpu = LimitedBy::Cgroup1;
+        assert_eq!(check(Enforcement { cpu, ..Enforcement::BY_SHIM }, &["a.b"]).level.word(), "ok");
     }
 
     // A cgroup was advised, which a worker with a file to hide never uses.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::One;
 use crate::command::job_id;
+use crate::command::resources::resources;
 use crate::config::Environment;
 use crate::output;
 
@@ -18,9 +19,27 @@ const ATTEMPTS: &[Column] = &[
     ("FINISHED", |attempt| ago(attempt, "finished")),
     ("OUTCOME", |attempt| text_at(attempt, "outcome")),
     ("EXIT", |attempt| text_at(attempt, "exit_code")),
+    ("MEMORY", memory),
+    ("CPU", cpu),
     ("PACK", |attempt| text_at(attempt, "pack_digest").chars().take(12).collect()),
     ("EVIDENCE", evidence),
 ];
+
+/// The most memory that it had, in mebibytes.
+fn memory(attempt: &Value) -> String {
+    match attempt.get("peak_memory_bytes").and_then(Value::as_u64) {
+        Some(bytes) => format!("{} MiB", bytes.div_ceil(1 << 20)),
+        None => "-".to_owned(),
+    }
+}
+
+/// The time that it spent on processors.
+fn cpu(attempt: &Value) -> String {
+    match attempt.get("cpu_seconds").and_then(Value::as_f64) {
+        Some(seconds) => format!("{seconds:.2} s"),
+        None => "-".to_owned(),
+    }
+}
 
 /// The word, where there is one: the sentence stands below the table.
 fn evidence(attempt: &Value) -> String {
@@ -183,6 +202,7 @@ pub(crate) fn summary(job: &Value) -> String {
         ("keys", keys(job)),
         ("requires", text("requires")),
         ("prefers", text("prefers")),
+        ("resources", resources(job)),
         ("attempt", attempt(job)),
         ("epoch", text("epoch")),
         ("spent", if spent.is_empty() { "-".to_owned() } else { spent }),

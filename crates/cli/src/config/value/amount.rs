@@ -6,7 +6,6 @@ use outlast_core::limits;
 use serde_json::Value;
 
 const DURATION: &str = "a duration: seconds such as 30 or 0.5, or 200ms, 30s, 5m, 2h, 7d";
-const SIZE: &str = "a size: bytes such as 65536, or 512 KiB, 1 MiB, 2 GiB";
 const COUNT: &str = "a whole number from 0 to 1000000";
 const COUNT_MAX: u32 = 1_000_000;
 
@@ -19,29 +18,7 @@ pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
 
 /// Bytes, or a number with a unit; `MB` and `MiB` differ as they should.
 pub(crate) fn size(value: &Value) -> Result<u64, &'static str> {
-    let (number, unit) = quantity(value).ok_or(SIZE)?;
-    let factor = match unit.to_lowercase().as_str() {
-        "" | "b" => 1.0,
-        "k" | "kib" => 1024.0,
-        "kb" => 1000.0,
-        "m" | "mib" => 1024.0 * 1024.0,
-        "mb" => 1000.0 * 1000.0,
-        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
-        "gb" => 1000.0 * 1000.0 * 1000.0,
-        _ => return Err(SIZE),
-    };
-    let bytes = (number * factor).round();
-    // One petabyte keeps the number exact; no body is that large.
-    if !(1.0..=1e15).contains(&bytes) {
-        return Err(SIZE);
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked to be a whole number between 1 and 1e15"
-    )]
-    let bytes = bytes as u64;
-    Ok(bytes)
+    outlast_wire::size::value(value).ok_or(outlast_wire::size::EXPECTED)
 }
 
 pub(crate) fn count(value: &Value) -> Result<u32, &'static str> {
@@ -90,19 +67,4 @@ fn whole(value: &Value) -> Option<u32> {
         Value::String(text) => text.trim().parse().ok(),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
-}
-
-/// A number that is not negative, and the letters after it.
-fn quantity(value: &Value) -> Option<(f64, String)> {
-    let text = match value {
-        Value::Number(number) => {
-            return Some((number.as_f64().filter(|n| *n >= 0.0)?, String::new()));
-        }
-        Value::String(text) => text.trim(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
-    };
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(split)?;
-    let number: f64 = number.parse().ok()?;
-    Some((number, unit.trim().to_owned()))
 }

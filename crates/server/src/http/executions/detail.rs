@@ -1,5 +1,7 @@
 //! One execution: show, cancel, retry, and its history.
 
+use std::time::Duration;
+
 use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_store::command::{JobAction, JobOrder, Seen};
@@ -209,6 +211,16 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     object.text("evidence", &record.evidence);
     object.text_or_null("evidence_code", record.evidence.word());
     object.text_or_null("pack_digest", record.pack_digest.as_deref());
+    match record.usage.peak_memory {
+        Some(bytes) => object.number("peak_memory_bytes", bytes),
+        None => object.raw("peak_memory_bytes", "null"),
+    }
+    match record.usage.cpu {
+        Some(time) => {
+            object.number("cpu_seconds", Duration::from_millis(time.as_millis()).as_secs_f64())
+        }
+        None => object.raw("cpu_seconds", "null"),
+    }
 }
 
 /// Returns the job that the path names, if there is one.

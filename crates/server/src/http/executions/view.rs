@@ -131,6 +131,7 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
         Overlap::Forbidden => "forbidden",
     };
     object.text("overlap", overlap);
+    outlast_wire::resources::write(object, &job.rules.resources);
     let by = outlast_wire::ojs::job::enqueued_by(&job.payload.extra);
     object.text("enqueued_by", by.as_deref().unwrap_or(ANONYMOUS));
     object.object("keys", |object| {

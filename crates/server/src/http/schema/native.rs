@@ -53,6 +53,7 @@ pub(super) fn execution() -> Value {
         ("timeout", or_null(number())),
         ("scheduled_timeout", or_null(number())),
         ("overlap", one_of(&["allowed", "forbidden"])),
+        ("resources", resources()),
         ("labels", texts()),
         ("requires", text()),
         ("prefers", text()),
@@ -76,6 +77,7 @@ pub(super) fn execution_request() -> Value {
         ("prefers?", text()),
         ("keys?", texts()),
         ("unique?", unique()),
+        ("resources?", resources_request()),
         ("overlap?", one_of(&["allowed", "forbidden"])),
         ("delay?", duration()),
     ])
@@ -100,7 +102,19 @@ pub(super) fn attempt() -> Value {
         ("evidence", text()),
         ("evidence_code", or_null(evidence_code())),
         ("pack_digest", or_null(text())),
+        ("peak_memory_bytes", or_null(int())),
+        ("cpu_seconds", or_null(number())),
     ])
+}
+
+fn resources() -> Value {
+    object(&[("memory?", int()), ("cpu?", number()), ("processes?", int())])
+}
+
+/// With a size such as `64MiB`.
+pub(super) fn resources_request() -> Value {
+    let amount = || json!({"type": ["number", "string"]});
+    object(&[("memory?", amount()), ("cpu?", amount()), ("processes?", amount())])
 }
 
 fn evidence_code() -> Value {
@@ -154,6 +168,7 @@ pub(super) fn action() -> Value {
         ("interruptible", flag()),
         ("on_drain", one_of(&["finish", "stop"])),
         ("overlap", one_of(&["allowed", "forbidden"])),
+        ("resources", resources()),
         ("required_labels", texts()),
         ("requires", text()),
         ("prefers", text()),

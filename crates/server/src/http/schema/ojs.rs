@@ -8,6 +8,7 @@ use super::build::{
     any, flag, int, list, named, object, one_of, open, or_null, state, text, texts, time, unique,
     uuid,
 };
+use super::native::resources_request;
 
 impl Schema {
     pub(super) fn of_the_standard(self) -> Value {
@@ -213,6 +214,7 @@ pub(super) fn job_request() -> Value {
         ("keys?", texts()),
         ("requires?", text()),
         ("prefers?", text()),
+        ("resources?", resources_request()),
         ("unique?", unique()),
         ("pending?", flag()),
     ]);

@@ -11,6 +11,7 @@ use outlast_core::job::{Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
+use outlast_core::resources::{MEMORY_MIN, Resources, Usage};
 use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
@@ -422,6 +423,10 @@ impl<H: Harness> View<'_, H> {
             checkpoint: detail.checkpoint.map(|byte| vec![byte]),
             evidence: Evidence::of(code, "exit code"),
             pack_digest: detail.error.then(|| "second".into()),
+            usage: Usage {
+                peak_memory: detail.checkpoint.map(|byte| u64::from(byte) << 20),
+                cpu: detail.started.map(|ago| Span(ago.unsigned_abs())),
+            },
         };
         let job = self.aimed(job, &[State::Active, State::Cancelled]);
         let (fence, by) = (self.fence(job, as_who), "reporter".into());
@@ -520,7 +525,17 @@ fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
         keys: Keys::new(tenant.into_iter().collect()).unwrap(),
         priority: spec.priority,
         payload: Payload { args: format!("[{}]", spec.job), ..Payload::default() },
-        rules: Rules { retry, overlap, expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)) },
+        rules: Rules {
+            retry,
+            overlap,
+            expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)),
+            resources: Resources::new(
+                forbidden.then_some(MEMORY_MIN),
+                letters.then_some(500),
+                pending.then_some(3),
+            )
+            .unwrap(),
+        },
         first: match spec.first {
             Some(ms) => First::At(Timestamp(now.0 + ms)),
             None if pending && letters && forbidden => First::OnActivation,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Envelope, FirstWanted, flag, keys_of, length, millis, overlap, policy, priority, queue,
-    selector, text_of, unique_of, when,
+    resources_of, selector, text_of, unique_of, when,
 };
 use crate::fault::Fault;
 use crate::json;
@@ -70,6 +70,7 @@ struct Wanted<'a> {
     keys: Option<&'a RawValue>,
     requires: Option<&'a RawValue>,
     prefers: Option<&'a RawValue>,
+    resources: Option<&'a RawValue>,
     pending: Option<&'a RawValue>,
     unique: Option<&'a RawValue>,
     rate_limit: Option<&'a RawValue>,
@@ -94,6 +95,7 @@ impl<'a> Wanted<'a> {
             "keys" => &mut self.keys,
             "requires" => &mut self.requires,
             "prefers" => &mut self.prefers,
+            "resources" => &mut self.resources,
             "pending" => &mut self.pending,
             "unique" => &mut self.unique,
             "rate_limit" => &mut self.rate_limit,
@@ -150,6 +152,7 @@ impl<'a> Received<'a> {
                 requires: selector("requires", wanted.requires)?,
                 prefers: selector("prefers", wanted.prefers)?,
             },
+            resources: wanted.resources.map(resources_of).transpose()?.unwrap_or_default(),
             unique: wanted.unique.map(unique_of).transpose()?,
             extra: self.extra(options),
         })

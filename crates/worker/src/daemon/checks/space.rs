@@ -22,7 +22,8 @@ fn judge(free: u64, least: u64, folder: &Path) -> Option<Found> {
     (free >= least.saturating_add(least / 4)).then_some(Found::Good)
 }
 
-fn in_words(bytes: u64) -> String {
+/// A size in mebibytes, or in kibibytes if it is smaller, rounded down.
+pub(in crate::daemon) fn in_words(bytes: u64) -> String {
     const MIB: u64 = 1024 * 1024;
     if bytes >= MIB { format!("{} MiB", bytes / MIB) } else { format!("{} KiB", bytes / 1024) }
 }

@@ -1,13 +1,16 @@
 use std::time::Duration;
 
 use outlast_core::limits::RESULT_BYTES_MAX;
+use outlast_core::resources::{Resources, Usage};
 use outlast_core::time::BootTime;
 use outlast_packs::PackSet;
 use outlast_sdk::{EvidenceCode, Outcome, OutcomeKind as Kind, StopReason};
 
-use super::{drop_cut_values, hide, outcome_of};
+use super::{Bounds, drop_cut_values, hide, outcome_of};
 use crate::attempt::{AttemptEnd, Captured, EndKind, Oom, OutputSummary, StartFailure, StartFault};
 use crate::mask::Mask;
+
+const BOUNDS: Bounds = Bounds { time: Duration::from_secs(7), resources: Resources::NONE };
 
 fn captured(text: &str) -> Captured {
     let total = u64::try_from(text.len()).unwrap();
@@ -28,13 +31,14 @@ fn ending(kind: EndKind, stdout: &str, stderr: &str) -> AttemptEnd {
             stderr: captured(stderr),
             ..OutputSummary::default()
         },
+        usage: Usage::default(),
     }
 }
 
 fn judged(ending: &AttemptEnd, stop: Option<StopReason>) -> Outcome {
     let packs = PackSet::embedded_core().unwrap();
     let action = packs.get("core.echo").unwrap();
-    outcome_of(action, ending, Duration::from_secs(7), stop, &Mask::default())
+    outcome_of(action, ending, &BOUNDS, stop, &Mask::default())
 }
 
 fn check(kind: EndKind, expected: Kind, error_type: Option<&str>) {
@@ -52,6 +56,7 @@ fn every_ending_is_reported_as_what_it_was() {
     check(EndKind::Exited { code: 3 }, Kind::Failed, Some("exit_code"));
     check(EndKind::Signalled { signal: 9, oom: Oom::Unknown }, Kind::Failed, Some("signal"));
     check(EndKind::OomKilled, Kind::Failed, Some("oom_killed"));
+    check(EndKind::TooManyProcesses, Kind::Failed, Some("too_many_processes"));
     check(EndKind::TimedOut, Kind::TimedOut, Some("timeout"));
     check(EndKind::Cancelled, Kind::Cancelled, None);
     check(EndKind::Interrupted, Kind::Interrupted, Some("shutdown"));
@@ -116,7 +121,7 @@ fn masked(ending: &mut AttemptEnd) -> String {
     let mask = Mask::of([SECRET.as_bytes()].into_iter()).unwrap();
     drop_cut_values(ending, &mask);
     let action = packs.get("core.echo").unwrap();
-    let mut outcome = outcome_of(action, ending, Duration::from_secs(7), None, &mask);
+    let mut outcome = outcome_of(action, ending, &BOUNDS, None, &mask);
     hide(&mut outcome, &mask);
     let message = outcome.failure.map(|failure| failure.message).unwrap_or_default();
     format!("{message}{}", String::from_utf8_lossy(&outcome.result_json))

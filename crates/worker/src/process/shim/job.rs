@@ -14,13 +14,13 @@ use crate::process::sys::JobEntry;
 /// Executes the job's program on the standard descriptors and then lets go of them.
 ///
 /// Whatever can fail is done before: an error means that nothing was executed.
-pub(super) fn start(spec: &ShimSpec, group: Option<OwnedFd>) -> Result<Pid, StartFailure> {
+pub(super) fn start(spec: &ShimSpec, groups: Vec<OwnedFd>) -> Result<Pid, StartFailure> {
     let null = open_null().map_err(|error| StartFailure::cannot("open /dev/null", error))?;
     let mut command = Command::new(&spec.program);
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
     let keeps_mounts = matches!(spec.contained_in, ContainedIn::Pidns);
-    JobEntry { parent: getpid(), group, keeps_mounts }.arrange(&mut command);
+    JobEntry { parent: getpid(), groups, keeps_mounts }.arrange(&mut command);
     let child = command.spawn().map_err(|error| explain(spec, &error))?;
     // From here on the job is there, and has no business in the process that holds it.
     handover::close_to_others();

@@ -19,36 +19,56 @@ use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdirat, open, openat};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
-    mount_change, move_mount, open_tree,
+    mount_change, mount_remount, move_mount, open_tree,
 };
 use rustix::process::{Pid, Signal, getegid, geteuid, set_parent_process_death_signal};
 use rustix::thread::UnshareFlags;
 
 use super::channel::Channel;
+use super::groups::{self, Half, LimitGroups};
 use super::job;
-use super::oom::OomWatch;
+use super::meter::Meter;
 use super::outer;
 use super::supervise::{Processes, Signs, Watch};
 use super::tree::Tree;
+use crate::process::cgroup::{self, Group};
 use crate::process::handover;
 use crate::process::protocol::{Report, ShimSpec, StartFailure};
 use crate::process::sys::{self, Fork};
 
 /// Runs the outer process and, in the other half of a fork, the inner one.
-pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
+pub(super) fn run(channel: Channel, spec: &ShimSpec) -> i32 {
+    let limits = match LimitGroups::create(&spec.limits) {
+        Ok(limits) => limits,
+        Err(failure) => {
+            channel.report(&Report::SpawnFailed(failure));
+            channel.report(&Report::Empty);
+            return 1;
+        }
+    };
+    match run_halves(channel, spec, &limits) {
+        Half::Outer(code) => {
+            limits.remove();
+            code
+        }
+        Half::Inner(code) => code,
+    }
+}
+
+fn run_halves(mut channel: Channel, spec: &ShimSpec, limits: &LimitGroups) -> Half {
     let prepared = enter_namespace().and_then(|()| io::pipe());
     let forked = prepared.and_then(|lifeline| Ok((lifeline, sys::fork()?)));
     let ((lifeline, held), inner) = match forked {
         Ok((lifeline, Fork::Parent(inner))) => (lifeline, inner),
         Ok(((lifeline, held), Fork::Child)) => {
             drop(held);
-            return inner_main(&mut channel, &spec, lifeline.into());
+            return Half::Inner(inner_main(&mut channel, spec, lifeline.into(), limits));
         }
         Err(error) => {
             let failure = StartFailure::cannot("make a pid namespace", error);
             channel.report(&Report::SpawnFailed(failure));
             channel.report(&Report::Empty);
-            return 1;
+            return Half::Outer(1);
         }
     };
     drop(lifeline);
@@ -57,7 +77,7 @@ pub(super) fn run(mut channel: Channel, spec: ShimSpec) -> i32 {
     outer::keep(&channel, inner, None);
     drop(held);
     channel.report(&Report::Empty);
-    0
+    Half::Outer(0)
 }
 
 /// Makes the next child the first of a namespace, through a user namespace if need be.
@@ -74,8 +94,13 @@ fn enter_namespace() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))
 }
 
-fn inner_main(channel: &mut Channel, spec: &ShimSpec, lifeline: OwnedFd) -> i32 {
-    match supervise(channel, spec, lifeline) {
+fn inner_main(
+    channel: &mut Channel,
+    spec: &ShimSpec,
+    lifeline: OwnedFd,
+    limits: &LimitGroups,
+) -> i32 {
+    match supervise(channel, spec, lifeline, limits.as_slice()) {
         Ok(()) => 0,
         Err(failure) => {
             channel.report(&Report::SpawnFailed(failure));
@@ -88,6 +113,7 @@ fn supervise(
     channel: &mut Channel,
     spec: &ShimSpec,
     lifeline: OwnedFd,
+    limits: &[Group],
 ) -> Result<(), StartFailure> {
     // A parent that died before this line is noticed by the lifeline.
     set_parent_process_death_signal(Some(Signal::KILL))
@@ -96,18 +122,19 @@ fn supervise(
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
+    let entrances = groups::entrances(limits)?;
     arrange_mounts(spec)?;
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| StartFailure::cannot("watch for signals", error))?;
-    let oom = OomWatch::start(None);
+    let meter = Meter::start(&spec.limits, limits);
     channel.report(&Report::Starting);
-    let job = job::start(spec, None)?;
+    let job = job::start(spec, entrances)?;
     channel.report(&Report::Started { pid: outside.first_child() });
     let mut watch = Watch::new(
         channel,
         signs,
         Processes { tree: Tree::Namespace, main: job },
-        oom,
+        meter,
         Some(lifeline),
     );
     // However this returns, our exit ends whatever is left.
@@ -163,6 +190,9 @@ fn arrange_mounts(spec: &ShimSpec) -> Result<(), StartFailure> {
     if let Some(folder) = &spec.private_folder {
         let _ = leave_alone_in_view(folder);
     }
+    if !spec.limits.groups.is_empty() {
+        cgroup::mounts().iter().for_each(|mount| close_to_writers(mount));
+    }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
     Ok(())
@@ -182,6 +212,14 @@ fn hide(path: &Path) -> Result<(), Errno> {
     }
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("tmpfs", path, "tmpfs", flags, Some(c"mode=0555,size=4k,nr_inodes=2"))
+}
+
+/// A job of root could leave its groups, or raise their limits, otherwise.
+fn close_to_writers(path: &Path) {
+    let flags = MountFlags::BIND | MountFlags::RDONLY;
+    let flags = flags | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Where the host refuses, the limits hold all who do not write there.
+    let _ = mount_remount(path, flags, c"");
 }
 
 fn is_out_of_reach(path: &Path) -> bool {

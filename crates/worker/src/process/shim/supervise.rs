@@ -11,10 +11,10 @@ use rustix::time::{
 };
 
 use super::channel::{Channel, Received};
-use super::oom::OomWatch;
+use super::meter::Meter;
 use super::tree::Tree;
 use crate::process::pace::Pace;
-use crate::process::protocol::{MainExit, Oom, Order, Report};
+use crate::process::protocol::{ExceededLimit, MainExit, Oom, Order, Report};
 use crate::process::sys::SignalFd;
 
 /// What the shim waits on besides the engine. Made before the job is started, so that no
@@ -54,7 +54,7 @@ pub(super) struct Watch<'a> {
     pub(super) signs: Signs,
     pub(super) tree: Tree,
     pub(super) job: Pid,
-    pub(super) oom: OomWatch,
+    pub(super) meter: Meter,
     /// Hangs up when the outer half ends.
     pub(super) lifeline: Option<OwnedFd>,
     state: State,
@@ -63,6 +63,8 @@ pub(super) struct Watch<'a> {
 struct State {
     sent: Sent,
     engine_gone: bool,
+    /// The limit for which we ended the tree, before anyone else did.
+    exceeded: Option<ExceededLimit>,
     /// How the main process ended, once it was reaped.
     ended: Option<MainExit>,
     pace: Pace,
@@ -97,12 +99,17 @@ impl<'a> Watch<'a> {
         channel: &'a mut Channel,
         signs: Signs,
         Processes { tree, main: job }: Processes,
-        oom: OomWatch,
+        meter: Meter,
         lifeline: Option<OwnedFd>,
     ) -> Self {
-        let state =
-            State { sent: Sent::Nothing, engine_gone: false, ended: None, pace: Pace::new() };
-        Self { channel, signs, tree, job, oom, lifeline, state }
+        let state = State {
+            sent: Sent::Nothing,
+            engine_gone: false,
+            exceeded: None,
+            ended: None,
+            pace: Pace::new(),
+        };
+        Self { channel, signs, tree, job, meter, lifeline, state }
     }
 
     /// Serves the engine until the job's main process ends, and reports that. Returns early,
@@ -128,6 +135,13 @@ impl<'a> Watch<'a> {
             }
             if ready.deadline && self.state.sent != Sent::Kill && !self.has_ended() {
                 self.channel.report(&Report::DeadlinePassed);
+                self.kill();
+            }
+            if let Some(limit) = self.meter.look()
+                && self.state.sent == Sent::Nothing
+                && !self.has_ended()
+            {
+                self.state.exceeded = Some(limit);
                 self.kill();
             }
             if ready.channel {
@@ -183,9 +197,15 @@ impl<'a> Watch<'a> {
         self.state.ended.is_some()
     }
 
+    fn next_look(&self) -> Option<Timespec> {
+        let due = self.meter.due_in()?;
+        let seconds = i64::try_from(due.as_secs()).unwrap_or(i64::MAX);
+        Some(Timespec { tv_sec: seconds, tv_nsec: i64::from(due.subsec_nanos()) })
+    }
+
     fn wait_for_sign(&mut self) -> io::Result<Ready> {
         let killing = self.state.sent == Sent::Kill || self.state.ended.is_some();
-        let pause = killing.then(|| self.state.pace.next());
+        let pause = if killing { Some(self.state.pace.next()) } else { self.next_look() };
         let mut fds = vec![
             PollFd::new(&self.signs.children, PollFlags::IN),
             PollFd::new(&self.signs.deadline, PollFlags::IN),
@@ -228,9 +248,15 @@ impl<'a> Watch<'a> {
 
     fn describe(&self, status: WaitStatus) -> MainExit {
         let (code, signal) = (status.exit_status(), status.terminating_signal());
-        let signalled_by_us = self.state.sent != Sent::Nothing;
-        let oom = if signalled_by_us { Oom::No } else { self.oom.judge(code, signal) };
-        MainExit { code, signal, signalled_by_us, oom }
+        let exceeded = self.state.exceeded;
+        let signalled_by_us = self.state.sent != Sent::Nothing && exceeded.is_none();
+        let oom = match exceeded {
+            Some(ExceededLimit::Memory) => Oom::Yes,
+            Some(ExceededLimit::Processes) => Oom::No,
+            None if signalled_by_us => Oom::No,
+            None => self.meter.judge(code, signal),
+        };
+        MainExit { code, signal, signalled_by_us, oom, exceeded, used: self.meter.used() }
     }
 }
 

@@ -81,9 +81,13 @@ const THREADS_MAX: Duration = Duration::from_secs(1);
 
 fn run_engine(config: DaemonConfig, environment: &Environment) -> Result<Exit, Failure> {
     let runtime = runtime()?;
-    let hooks = StageHooks { ready: service_manager::ready, stopping: service_manager::stopping };
+    let hooks = StageHooks {
+        ready: service_manager::ready,
+        stopping: service_manager::stopping,
+        alive: service_manager::alive,
+        alive_every: service_manager::watchdog_interval(environment).map(|interval| interval / 2),
+    };
     let code = runtime.block_on(async {
-        service_manager::keep_watchdog(environment);
         let (link, announcer) = GuardianLink::from_stdin()
             .map_err(|error| Failure::failed(format!("no guardian: {error}")))?;
         Ok::<i32, Failure>(Box::pin(daemon::run(config, link, announcer, hooks)).await)

@@ -1,7 +1,8 @@
 //! Notifications to a service manager (systemd): ready, stopping, and watchdog pings.
 //!
 //! ```text
-//! started ──store open, listening; or registered──▶ READY=1 ──▶ WATCHDOG=1 … ──▶ STOPPING=1
+//! started ──store open, listening; or registered──▶ READY=1 ──▶ WATCHDOG=1 …
+//!         ──▶ STOPPING=1, EXTEND_TIMEOUT_USEC=… for as long as it drains
 //! ```
 //!
 //! A worker's engine sends them, since that is the process that may hang: its unit needs
@@ -14,33 +15,64 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::Environment;
 
+/// How often a stop asks for more time.
+const EXTEND_EVERY: Duration = Duration::from_secs(5);
+/// How much it asks for, from then on.
+const EXTENSION: Duration = Duration::from_secs(20);
+
 /// Reports that this process is ready.
 pub(crate) fn ready() {
-    sd_notify::notify(&[NotifyState::Ready]).unwrap_or_default();
+    notify(NotifyState::Ready);
 }
 
-/// Reports that this process is stopping.
+/// Reports that this process is stopping, and asks for more time for as long as this runtime makes
+/// progress: how long a stop takes is bounded by its own settings, which the service manager does
+/// not know. Call it on the runtime.
 pub(crate) fn stopping() {
-    sd_notify::notify(&[NotifyState::Stopping]).unwrap_or_default();
+    notify(NotifyState::Stopping);
+    tokio::spawn(async {
+        let mut ticks = tokio::time::interval(EXTEND_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let micros = u32::try_from(EXTENSION.as_micros()).unwrap_or(u32::MAX);
+            notify(NotifyState::ExtendTimeoutUsec(micros));
+        }
+    });
 }
 
-/// Pings the watchdog twice per interval as long as this runtime makes progress.
+/// Reports that this process makes progress.
+pub(crate) fn alive() {
+    notify(NotifyState::Watchdog);
+}
+
+/// Pings the watchdog twice per interval for as long as `makes_progress` says so.
 ///
-/// Nothing else is checked: a restart would not help against a slow store or an absent server.
-pub(crate) fn keep_watchdog(environment: &Environment) {
-    let Some(interval) = interval(environment) else { return };
+/// A slow store or an absent server is no lack of progress: a restart would not help.
+pub(crate) fn keep_watchdog(
+    environment: &Environment,
+    makes_progress: impl Fn() -> bool + Send + 'static,
+) {
+    let Some(interval) = watchdog_interval(environment) else { return };
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(interval / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            sd_notify::notify(&[NotifyState::Watchdog]).unwrap_or_default();
+            if makes_progress() {
+                alive();
+            }
         }
     });
 }
 
-/// `WATCHDOG_PID` is ignored: it names the guardian, for which the engine answers.
-fn interval(environment: &Environment) -> Option<Duration> {
+/// How often the watchdog must be fed at least. `WATCHDOG_PID` is ignored: it names the guardian, for
+/// which the engine answers.
+pub(crate) fn watchdog_interval(environment: &Environment) -> Option<Duration> {
     let micros = environment.get("WATCHDOG_USEC")?.parse().ok()?;
     Some(Duration::from_micros(micros)).filter(|interval| !interval.is_zero())
+}
+
+fn notify(state: NotifyState<'_>) {
+    sd_notify::notify(&[state]).unwrap_or_default();
 }

@@ -91,6 +91,8 @@ use wait_reason::shares;
 /// The store counts as unreachable when it has taken no write for this long plus two check
 /// intervals, even if no write has failed.
 const UNPROVEN_MAX: Span = Span::from_secs(5);
+/// How long an essential task may run without a pause: it is through with everything in far less.
+const HUNG_MIN: Span = Span::from_secs(30);
 /// A plain client's silence counts once contact with the store has lasted for this many
 /// of its leases, however long the silence is.
 const WATCHED_LEASES: u64 = 2;
@@ -145,6 +147,8 @@ pub struct Health {
     pub reason: Option<&'static str>,
     /// Which essential task has died, if one has.
     pub dead: Option<String>,
+    /// Which essential task hangs: it has run for more than 30 s without a pause.
+    pub hung: Option<String>,
     /// Whether the server is stopping.
     pub stopping: bool,
 }
@@ -515,6 +519,7 @@ impl Engine {
     pub fn health(&self) -> Health {
         let (shared, now) = (self.shared(), boot_time());
         let (stopping, dead) = (shared.is_stopping(), shared.vitals.dead());
+        let hung = shared.vitals.hung(HUNG_MIN);
         let unproven = shared.store_health.unproven_for(now);
         let trouble = shared.store_health.trouble(now);
         let trouble = trouble.or_else(|| shared.store_health.read_trouble(now));
@@ -526,8 +531,8 @@ impl Engine {
         } else {
             "ok".to_owned()
         };
-        let ready = !stopping && dead.is_none() && store == "ok";
-        Health { ready, store, reason: trouble.map(Trouble::code), dead, stopping }
+        let ready = !stopping && dead.is_none() && hung.is_none() && store == "ok";
+        Health { ready, store, reason: trouble.map(Trouble::code), dead, hung, stopping }
     }
 
     /// Waits until an essential task has died, and returns which.

@@ -137,13 +137,17 @@ pub struct DaemonConfig {
     pub program: OwnProgram,
 }
 
-/// What to call when the worker reaches a stage; each at most once.
+/// What to call when the worker reaches a stage, each at most once, and while its loop turns.
 #[derive(Clone, Copy, Debug)]
 pub struct StageHooks {
     /// The server knows the worker.
     pub ready: fn(),
-    /// It drains or ends.
+    /// It drains or ends. Called on the runtime.
     pub stopping: fn(),
+    /// Its loop has turned within `alive_every`.
+    pub alive: fn(),
+    /// How often that is to be said; never if it says nothing.
+    pub alive_every: Option<Duration>,
 }
 
 /// Why the engine does not start.
@@ -183,6 +187,7 @@ pub async fn run(
         stages.leaving().await;
         (hooks.stopping)();
     });
+    let progress = tokio::spawn(say_alive(control.clone(), hooks));
     // Before anything else, so that a signal during a slow start is not lost.
     let reload = Arc::new(Notify::new());
     let listener = tokio::spawn(listen(link, control.clone(), Arc::clone(&reload)));
@@ -219,7 +224,19 @@ pub async fn run(
     };
     listener.abort();
     watcher.abort();
+    progress.abort();
     code
+}
+
+/// Says that the worker makes progress, while it does. Before its loop turns, this task is all there is.
+async fn say_alive(control: Control, hooks: StageHooks) {
+    let Some(every) = hooks.alive_every else { return };
+    loop {
+        if control.status().is_none_or(|status| status.loop_age <= every) {
+            (hooks.alive)();
+        }
+        tokio::time::sleep(every).await;
+    }
 }
 
 fn exit_code(ended: Result<Summary, RunError>) -> i32 {

@@ -1,7 +1,7 @@
 //! `outlast server`: picks the store, starts the server, stops it in order.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -89,7 +89,12 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(async {
         let mut stops = Stops::new()?;
-        service_manager::keep_watchdog(environment);
+        let started = Arc::new(OnceLock::new());
+        let watched = Arc::clone(&started);
+        // While the store is opened, this task is all there is.
+        service_manager::keep_watchdog(environment, move || {
+            watched.get().is_none_or(|engine: &Engine| engine.health().hung.is_none())
+        });
         open_files::raise();
         let tls = tls(&config)?;
         let settings = ServerSettings { tls, ..server_settings(&config, packs) };
@@ -101,7 +106,8 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
             opened = store::open(&config.database, unsafe_no_fsync) => opened?,
             () = stops.interrupts.next() => return Ok(Exit::Ok),
         };
-        serve(store, reserved, settings, Started { config: &config, source: &source }, stops).await
+        let started = Started { config: &config, source: &source, engine: &started };
+        serve(store, reserved, settings, started, stops).await
     });
     // What is left is a look-up of a host name at most.
     runtime.shutdown_timeout(LAST_LOOKUPS);
@@ -216,6 +222,8 @@ impl Reloadable {
 struct Started<'a> {
     config: &'a ServerConfig,
     source: &'a Source<'a>,
+    /// Whose progress the service manager hears of.
+    engine: &'a OnceLock<Engine>,
 }
 
 /// Serves until the first signal, then shuts down in order; a second signal ends it at once.
@@ -223,7 +231,7 @@ async fn serve(
     store: Arc<dyn Store>,
     reserved: Reserved,
     settings: ServerSettings,
-    Started { config, source }: Started<'_>,
+    Started { config, source, engine }: Started<'_>,
     Stops { mut interrupts, mut hangups }: Stops,
 ) -> Result<Exit, Failure> {
     warn_of_switches(config);
@@ -231,6 +239,8 @@ async fn serve(
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let in_force = settings.packs.clone();
     let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
+    // Nothing else sets it.
+    let _ = engine.set(server.engine());
     let reloadable = Reloadable { access, tls, engine: server.engine() };
     service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });

@@ -45,10 +45,11 @@ pub(super) fn routes() -> Routes {
         .add(get("/", Scope::Read, "Shows a plain status page", Schema::Page), status_page::show)
 }
 
-/// Returns 200 as long as no vital task has ended.
+/// Returns 200 as long as no vital task has ended or hangs.
 async fn live(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let up = boot_time().since(req.app.started).as_secs();
-    let dead = req.app.engine.health().dead;
+    let health = req.app.engine.health();
+    let dead = health.dead.or(health.hung);
     let status = if dead.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let answer = ApiResponse::object(|object| {
         object.text("status", dead.as_deref().unwrap_or("live"));
@@ -62,9 +63,9 @@ async fn live(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 /// of workers. The answer comes from memory, so probes cost the store nothing.
 async fn ready(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let health = req.app.engine.health();
+    let out_of_order = health.dead.as_deref().or(health.hung.as_deref());
     let status = if health.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let words =
-        if health.ready { "ready" } else { health.dead.as_deref().unwrap_or("unavailable") };
+    let words = if health.ready { "ready" } else { out_of_order.unwrap_or("unavailable") };
     let answer = ApiResponse::object(|object| {
         object.text("status", words);
         object.flag("ready", health.ready);

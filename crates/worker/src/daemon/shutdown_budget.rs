@@ -69,7 +69,8 @@ fn supervisor(variables: &[(String, String)], in_docker: bool) -> Option<Supervi
             stop_timeout: Duration::from_secs(10),
             setting: "raise --stop-timeout or stop_grace_period, or lower worker.shutdown_timeout",
         })
-    } else if has("INVOCATION_ID") || has("NOTIFY_SOCKET") {
+    } else if has("INVOCATION_ID") && !has("NOTIFY_SOCKET") {
+        // A unit of another type than `notify`: it cannot be asked for more time.
         Some(Supervisor {
             name: "systemd",
             stop_timeout: Duration::from_secs(90),
@@ -94,6 +95,8 @@ mod tests {
         assert_eq!(found(&[], false), None);
         assert_eq!(found(&["INVOCATION_ID"], false), Some("systemd"));
         assert_eq!(found(&["INVOCATION_ID"], true), Some("Docker"));
+        // It is asked for the time that a stop takes.
+        assert_eq!(found(&["INVOCATION_ID", "NOTIFY_SOCKET"], false), None);
         assert_eq!(found(&["KUBERNETES_SERVICE_HOST"], true), Some("Kubernetes"));
     }
 }

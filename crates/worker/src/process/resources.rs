@@ -183,7 +183,7 @@ impl LimitPlan {
 }
 
 impl LimitGroup {
-    /// Makes the group with its limits. Nothing is left of one that cannot be had.
+    /// Makes the group with its limits. Nothing is left of one that is refused.
     pub(crate) fn create(&self) -> io::Result<Group> {
         let group = Group::create(self.folder.clone())?;
         for Setting { file, value, optional } in &self.settings {

@@ -222,7 +222,7 @@ fn shims(label: &str) -> Vec<Pid> {
     found
 }
 
-/// Whoever is killed with -9, the groups do not stay behind.
+/// The groups do not stay behind when engines and shims are killed with -9.
 fn check_groups_go(kill: impl Fn(&Host)) {
     let marker = marker();
     let host = Host::start(&["limited", &marker, "sleep 60"]);

@@ -53,6 +53,7 @@ mod output;
 mod packs;
 mod placement;
 mod plain_beats;
+mod process_one;
 mod queue_placement;
 mod quiet_outages;
 mod races;

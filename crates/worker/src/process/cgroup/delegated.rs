@@ -61,7 +61,7 @@ fn try_arrange() -> io::Result<()> {
         fs::write(&entrance, pid.to_string())?;
     }
     for controller in offered(&own) {
-        // One that cannot be had leaves the others.
+        // One that is refused leaves the others.
         let _ = fs::write(own.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast_e2e::process::{Process, command, run_to_end};
+use outlast_e2e::process_table;
 use outlast_e2e::wait::{eventually, within};
 use rustix::process::Signal;
 
@@ -113,11 +114,32 @@ fn a_worker_with_a_job_says_at_once_that_it_stops_and_the_job_knows_nothing_of_i
 
     worker.signal(Signal::TERM);
     manager.await_message("STOPPING=1");
-    // It still turns while the job may finish.
+    // It asks for the time that the job may take, and still turns meanwhile.
+    manager.await_message("EXTEND_TIMEOUT_USEC=20000000");
     manager.await_message("WATCHDOG=1");
     assert_eq!(worker.ended(), None, "its job runs");
     std::fs::write(folder.path().join("go"), "").unwrap();
     assert_eq!(worker.await_end(within(START)), Some(0));
+}
+
+#[test]
+fn a_worker_whose_engine_is_stuck_does_not_say_that_it_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = Manager::at(&folder.path().join("worker.socket"));
+    let words = ["worker", "--server", "http://127.0.0.1:1", "--name", "one"];
+    let worker = manager.start("worker", &words, folder.path());
+    manager.await_message("WATCHDOG=1");
+    let engine = eventually("it has an engine", START, || {
+        let below = process_table::descendants(worker.pid());
+        below.into_iter().find(|pid| process_table::with_argument("engine").contains(pid))
+    });
+    process_table::signal(engine, Signal::STOP);
+    // What was said before may still come.
+    manager.socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let silence = (0..3).find(|_| manager.socket.recv(&mut [0; 256]).is_err());
+    assert!(silence.is_some(), "a stopped engine goes on");
+    process_table::signal(engine, Signal::CONT);
+    manager.await_message("WATCHDOG=1");
 }
 
 #[test]

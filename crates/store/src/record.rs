@@ -295,4 +295,6 @@ pub struct WorkerBrief {
     pub updated: Timestamp,
     /// Whether it has lapsed and still holds attempts.
     pub lapsed_holding: bool,
+    /// Whether it says that it can run nothing.
+    pub unhealthy: bool,
 }

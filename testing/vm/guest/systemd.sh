@@ -63,6 +63,7 @@ action() { # action NAME KEYS: the script is standard input
     cat >"/opt/packs/trial/actions/$1.sh"
 }
 action hog $'retry: 1\nresources: {memory: 64MiB}' <<<'dd if=/dev/zero of=/dev/null bs=300M count=50 status=none; echo done'
+action alone $'retry: 1\noverlap: forbidden\nresources: {memory: 64MiB}' <<<'dd if=/dev/zero of=/dev/null bs=300M count=50 status=none; echo done'
 action busy 'resources: {cpu: 0.2}' <<<'end=$(($(date +%s) + 4)); while [ "$(date +%s)" -lt $end ]; do :; done'
 action bomb $'retry: 1\nresources: {processes: 8}' <<<'i=0; while [ $i -lt 40 ]; do sleep 30 & i=$((i+1)); done; wait'
 action calm '' <<<'sleep "$(cat | sed "s/[^0-9]//g")"; echo calm'
@@ -82,7 +83,7 @@ fact 'memory is limited by' cgroup2 "$(of_worker about.limits.memory)"
 fact 'cpu is limited by' cgroup2 "$(of_worker about.limits.cpu)"
 fact 'processes are limited by' cgroup2 "$(of_worker about.limits.processes)"
 group=/sys/fs/cgroup/system.slice/outlast-worker.service
-fact 'the worker has moved into' outlast-worker "$(ls -d $group/outlast-worker 2>/dev/null | xargs -r basename)"
+fact 'the worker has moved into' outlast-worker "$(find $group -maxdepth 1 -name outlast-worker -printf '%f')"
 
 calm=$(job trial.calm -p seconds=6)
 hog=$(job trial.hog)
@@ -92,6 +93,9 @@ fact 'a job that takes too much fails with' oom_killed "$(attempts "$hog" | json
 fact 'its evidence is' oom "$(attempts "$hog" | json data.0.evidence_code)"
 peak=$(attempts "$hog" | json data.0.peak_memory_bytes)
 fact 'its peak is about its limit' 1 "$((peak > 50000000 && peak <= 67108864))"
+alone=$(job trial.alone)
+until_true 60 has_status "$alone" failed
+fact 'one in a PID namespace of a user namespace fails with' oom_killed "$(attempts "$alone" | json data.0.error.type)"
 busy=$(job trial.busy)
 bomb=$(job trial.bomb)
 until_true 60 has_status "$busy" completed
@@ -101,6 +105,8 @@ until_true 60 has_status "$bomb" failed
 fact 'a fork bomb' failed "$(status_of "$bomb")"
 until_true 60 has_status "$calm" completed
 fact 'a job beside them' completed "$(status_of "$calm")"
+systemctl reload outlast-worker
+fact 'a reload' 0 "$?"
 fact 'restarts of the worker' 0 "$(property outlast-worker NRestarts)"
 fact 'groups of attempts that are left' 0 "$(find $group -mindepth 1 -type d -name 'outlast-[0-9]*' | wc -l)"
 

@@ -51,7 +51,8 @@ fn a_dry_run_lists_whom_the_order_would_go_to_and_sends_none() {
     let url = &stub.url;
     let said = outlast(&["workers", "drain", "--pool", "gpu", "--dry-run", "--server", url]);
     assert_eq!(said.code, 0, "{}", said.err);
-    assert_eq!(said.err, "2 workers; nothing was changed\n");
+    let would = "the order would also hold for workers that start later";
+    assert_eq!(said.err, format!("2 workers; nothing was changed\n{would}\n"));
     assert!(said.out.contains("w-a") && said.out.contains("w-c"), "{}", said.out);
     assert!(!said.out.contains("w-b") && !said.out.contains("w-d"), "{}", said.out);
     assert_eq!(orders(&stub), Vec::<String>::new());

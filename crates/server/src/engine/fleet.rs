@@ -224,6 +224,7 @@ impl Fleet {
                 Some(session) => session.condition(),
                 None => self.condition_elsewhere(brief),
             },
+            (Liveness::Live, Phase::Quiet) if brief.unhealthy => Condition::Unhealthy,
             (Liveness::Live, Phase::Quiet) => Condition::Quiet,
             (Liveness::Live, Phase::Draining) => Condition::Draining,
         }

@@ -26,6 +26,8 @@ pub(crate) enum Condition {
     NotPolling(Span),
     /// It takes no new jobs for now.
     Quiet,
+    /// It takes none because it has found itself unhealthy.
+    Unhealthy,
     /// It is about to exit.
     Draining,
     /// It has lapsed or left.

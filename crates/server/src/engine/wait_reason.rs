@@ -207,6 +207,7 @@ const fn words(condition: Condition) -> &'static str {
         Condition::Away => "not connected",
         Condition::NotPolling(_) | Condition::NotPollingThere(_) => "not polling",
         Condition::Quiet => "quiet",
+        Condition::Unhealthy => "unhealthy",
         Condition::Draining => "draining",
         Condition::Gone => "inactive",
     }

@@ -293,6 +293,7 @@ fn about_worker(object: &mut Object<'_>, app: &App, worker: &WorkerRecord, now: 
         Some(age) => object.number("deaf_seconds", seconds(age)),
         None => object.raw("deaf_seconds", "null"),
     }
+    object.text_or_null("unhealthy", worker.unhealthy.as_ref().map(|it| it.reason.as_str()));
 }
 
 fn seconds(span: Span) -> String {

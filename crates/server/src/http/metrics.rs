@@ -171,6 +171,12 @@ fn workers(text: &mut Text, shared: &SharedState) {
     for state in ["running", "quiet", "draining", "suspect"] {
         text.sample("outlast_workers", &format!("state=\"{state}\""), count(state));
     }
+    let unhealthy = live().filter(|it| it.unhealthy).count();
+    text.gauge(
+        "outlast_workers_unhealthy",
+        "Live workers that find themselves unhealthy.",
+        unhealthy,
+    );
     text.gauge("ojs_workers_active", "Workers that accept jobs.", count("running"));
     let name = "outlast_worker_heartbeat_age_seconds";
     text.head(name, "Age of live workers' latest heartbeats, by quantile.", "gauge");

@@ -169,7 +169,8 @@ const FLEET: &str = concat!(
     "select w.id, w.phase, w.liveness, w.renewal_seq, w.lease_ms, w.last_heartbeat_ms,
             w.updated_ms,
             w.liveness = 2 and coalesce(
-                (select true from active a where a.worker = w.id limit 1), false) ",
+                (select true from active a where a.worker = w.id limit 1), false),
+            w.unhealthy is not null ",
     live!()
 );
 
@@ -213,6 +214,7 @@ fn brief_of(row: &Row) -> Result<WorkerBrief, StoreError> {
         last_heartbeat: row::time(row, 5)?,
         updated: row::time(row, 6)?,
         lapsed_holding: get(row, 7)?,
+        unhealthy: get(row, 8)?,
     })
 }
 

@@ -144,7 +144,7 @@ macro_rules! select_briefs {
     ($rest:literal) => {
         concat!(
             "select w.id, w.phase, w.liveness, w.renewal_seq, w.lease_ms, w.last_heartbeat_ms,
-                    w.updated_ms
+                    w.updated_ms, w.unhealthy is not null
              from worker w ",
             $rest
         )
@@ -204,6 +204,7 @@ fn brief_of(row: &Row<'_>) -> rusqlite::Result<WorkerBrief> {
         last_heartbeat: row::time(row, 5)?,
         updated: row::time(row, 6)?,
         lapsed_holding: false,
+        unhealthy: row.get(7)?,
     })
 }
 

@@ -288,6 +288,7 @@ impl Tables {
             last_heartbeat: worker.last_heartbeat,
             updated: worker.updated,
             lapsed_holding: worker.standing.liveness == Liveness::Lapsed && worker.in_flight > 0,
+            unhealthy: worker.unhealthy.is_some(),
         };
         self.live_workers().into_iter().map(brief).collect()
     }

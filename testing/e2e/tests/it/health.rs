@@ -58,9 +58,15 @@ fn worker_whose_probe_fails_takes_no_jobs_until_it_succeeds_again() {
     scene.await_worker(checked.id(), "quiet", within(HEARTBEAT));
     let waiting = scene.run(Run::short());
     scene.stays_waiting(&waiting, HEARTBEAT * 2);
+    let why = scene.api().execution(&waiting)["waiting_reason"].to_string();
+    assert!(why.contains("unhealthy"), "{why}");
+    let metrics = scene.api().get("/metrics").text;
+    assert!(metrics.contains("outlast_workers_unhealthy 1\n"), "{metrics}");
     let url = scene.server().url();
     let listed = run_against(&url, &["workers", "list"]);
     assert!(listed.stdout.contains("unhealthy"), "{}", listed.stdout);
+    let found = run_against(&url, &["doctor"]).stdout;
+    assert!(found.contains("checked is unhealthy and takes no jobs: probe failed"), "{found}");
     let shown = run_against(&url, &["workers", "show", "checked"]);
     assert!(shown.stdout.contains(&format!("ago: {reason}")), "{}", shown.stdout);
     // What runs is not ended for it.

@@ -124,6 +124,11 @@ fn a_pool_is_drained_and_the_others_work_on() {
         run_against(&scene.server().url(), &["workers", "drain", "--pool", "gpu", "--dry-run"]);
     assert_eq!(would.code, Some(0), "{}", would.stderr);
     assert!(would.stderr.contains("2 workers; nothing was changed"), "{}", would.stderr);
+    assert!(
+        would.stderr.contains("would also hold for workers that start later"),
+        "{}",
+        would.stderr
+    );
     for worker in [&near, &far] {
         assert_eq!(scene.api().try_worker(worker.id()).expect("it lives")["state"], "running");
     }

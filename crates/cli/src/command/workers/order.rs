@@ -236,6 +236,7 @@ async fn chosen_ones(
             return Err(none_lives(selector));
         }
         before.into_iter().for_each(|worker| given.batch.add("", Ok(worker)));
+        given.words = standing::would(client, verb, selector).await?;
         return Ok(given);
     }
     let to = text.as_ref().map_or_else(|| json!({"all": true}), |text| json!({"selector": text}));

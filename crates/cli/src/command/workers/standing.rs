@@ -53,6 +53,27 @@ pub(super) async fn give(client: &Client, verb: Verb, mut to: Value) -> Result<O
     Ok(Ordered(output::data(client.post(PATH, &to).await?)))
 }
 
+/// Says which standing order would be set or lifted by an order.
+pub(super) async fn would(
+    client: &Client,
+    verb: Verb,
+    selector: &Selector,
+) -> Result<Vec<String>, Failure> {
+    if verb != Verb::Resume {
+        let stands = (!selector.is_empty())
+            .then(|| "the order would also hold for workers that start later".to_owned());
+        return Ok(stands.into_iter().collect());
+    }
+    let wanted = selector.to_string();
+    let orders = fetch(client).await?;
+    let lifted =
+        orders.iter().filter(|it| selector.is_empty() || text_at(it, "selector") == wanted);
+    let lifted = lifted.map(|it| {
+        format!("the {} order to {} would be lifted", text_at(it, "order"), text_at(it, "selector"))
+    });
+    Ok(lifted.collect())
+}
+
 impl Ordered {
     /// Whether it holds for workers that start later.
     pub(super) fn stands(&self) -> bool {

@@ -6,6 +6,7 @@ use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_store::command::{Route, WorkerRole};
 use outlast_store::queue::QueueRecord;
+use outlast_store::record::Unhealthy;
 use outlast_store_rules::apply::limit::Limits;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -60,6 +61,7 @@ fn brief(of: &WorkerRecord) -> WorkerBrief {
         last_heartbeat: of.last_heartbeat,
         updated: of.updated,
         lapsed_holding: false,
+        unhealthy: of.unhealthy.is_some(),
     }
 }
 
@@ -112,6 +114,16 @@ fn whether_a_class_is_eligible_follows_the_condition_of_the_workers_that_can_run
         let shared = shared_by(&[record(1, "default", standing(phase, liveness))]);
         assert_eq!(eligible(&class("default"), &shared), expected, "{phase:?} {liveness:?}");
     }
+}
+
+#[test]
+fn a_reason_tells_an_unhealthy_worker_from_one_that_was_ordered_quiet() {
+    let quiet = record(1, "default", standing(Phase::Quiet, Liveness::Live));
+    let trouble = Unhealthy { reason: "no licence".into(), since: Timestamp(1) };
+    let unhealthy = WorkerRecord { unhealthy: Some(trouble), ..quiet.clone() };
+    let words = |worker| reason(&class("default"), &shared_by(&[worker]));
+    assert!(words(quiet).contains(", quiet"));
+    assert!(words(unhealthy).contains(", unhealthy"));
 }
 
 /// "5 not serving queue gpu" would be wrong where one lives.

@@ -206,6 +206,7 @@ fn only_the_server_that_sees_a_connection_says_that_its_worker_is_frozen() {
         last_heartbeat: Timestamp(1_000),
         updated: Timestamp(1_000),
         lapsed_holding: false,
+        unhealthy: false,
     };
     let code = |attached_here| {
         let age = Span::from_secs(16);
@@ -228,6 +229,7 @@ fn the_log_says_what_happened_to_a_worker_that_was_given_up() {
             last_heartbeat: Timestamp(1_000),
             updated: Timestamp(1_000),
             lapsed_holding: liveness == Liveness::Lapsed,
+            unhealthy: false,
         };
         let profile = Arc::new(sdk_profile());
         let member = Member { brief, name: "w".into(), profile };
@@ -258,6 +260,7 @@ fn a_worker_that_fell_silent_before_its_connection_was_closed_is_frozen() {
             last_heartbeat: Timestamp(1_000),
             updated: Timestamp(1_000).after(silent_for),
             lapsed_holding: false,
+            unhealthy: false,
         };
         let evidence = |scope| evidence_of(&worker, scope, Span(16_669), true, &settings);
         let whole = evidence(LapseScope::Everything);

@@ -274,6 +274,9 @@ fn trouble(worker: &Value) -> Option<String> {
     if text_at(worker, "state") == "suspect" {
         return Some(format!("{name} is suspect, last heartbeat {} ago", length(age)));
     }
+    if let Some(reason) = worker.get("unhealthy").and_then(Value::as_str) {
+        return Some(format!("{name} is unhealthy and takes no jobs: {reason}"));
+    }
     if let Some(deaf) = number(worker, "deaf_seconds") {
         return Some(format!("{name} sends heartbeats but has taken no job for {}", length(deaf)));
     }

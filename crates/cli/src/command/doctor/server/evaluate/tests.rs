@@ -128,7 +128,10 @@ fn workers_that_are_silent_late_or_deaf_warn() {
         (worker("running", 1.0, Some(12.0)), Level::Warn, "sends heartbeats but"),
         (worker("stopped", 900.0, None), Level::Warn, "no worker"),
     ];
-    for (worker, expected, words) in cases {
+    let mut unhealthy = worker("quiet", 3.0, None);
+    unhealthy["unhealthy"] = json!("no licence");
+    let last = (unhealthy, Level::Warn, "w is unhealthy and takes no jobs: no licence");
+    for (worker, expected, words) in cases.into_iter().chain([last]) {
         let check = workers(&json!({"workers": [worker]})).remove(0);
         assert_eq!(check.level, expected, "{check:?}");
         assert!(check.fact.contains(words), "{check:?}");

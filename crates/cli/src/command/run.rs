@@ -79,7 +79,7 @@ pub(crate) struct Args {
     memory: Option<String>,
     /// Most processors of an attempt, such as 0.5
     #[arg(long, value_name = "NUMBER")]
-    cpu: Option<f64>,
+    cpu: Option<String>,
     /// Most processes and threads of an attempt
     #[arg(long, value_name = "NUMBER")]
     processes: Option<u32>,
@@ -103,7 +103,7 @@ impl Args {
     fn resources(&self) -> Option<Value> {
         let mut limits = Map::new();
         limits.extend(self.memory.as_ref().map(|memory| ("memory".to_owned(), json!(memory))));
-        limits.extend(self.cpu.map(|cpu| ("cpu".to_owned(), json!(cpu))));
+        limits.extend(self.cpu.as_ref().map(|cpu| ("cpu".to_owned(), json!(cpu))));
         limits.extend(self.processes.map(|most| ("processes".to_owned(), json!(most))));
         (!limits.is_empty()).then_some(Value::Object(limits))
     }

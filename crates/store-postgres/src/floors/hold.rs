@@ -159,16 +159,21 @@ mod tests {
             holds.sweep(sweeps.end(Due::Expiry, began, Some(Timestamp(100_000)), slow));
             holds
         };
-        let first = sweeps.begin(Due::Expiry, begin);
-        let _uncommitted = sweeps.end(Due::Expiry, first, Some(Timestamp(100_000)), slow);
-        drop(try_once());
+        let lost = sweeps.begin(Due::Expiry, begin);
+        let _lost = sweeps.end(Due::Expiry, lost, Some(Timestamp(100_000)), slow);
         assert_eq!(sweeps.begin(Due::Expiry, slow).from, [i64::MIN]);
+        // A sweep of all times took long, so that the next begins at the floor.
+        let first = sweeps.begin(Due::Expiry, begin);
+        sweeps.raise(&sweeps.end(Due::Expiry, first, Some(Timestamp(50_000)), slow));
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [45_000]);
+        drop(try_once());
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [45_000]);
         let mut holds = try_once();
         // It comes back in the same transaction, after the sweep.
         holds.put(Due::Expiry, 20_000, Timestamp(100_000));
         holds.confirm();
         drop(holds);
-        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [i64::MIN]);
+        assert_eq!(sweeps.begin(Due::Expiry, slow).from, [20_000]);
         try_once().confirm();
         assert_eq!(sweeps.begin(Due::Expiry, slow).from, [95_000]);
     }

@@ -83,6 +83,8 @@ pub(crate) struct Swept {
     due: Due,
     lowered: u64,
     upto: Option<Timestamp>,
+    /// When it began and ended, if it was one of all times.
+    full: Option<(Instant, Instant)>,
 }
 
 const fn place(due: Due) -> usize {
@@ -116,15 +118,17 @@ impl Sweeps {
         upto: Option<Timestamp>,
         now: Instant,
     ) -> Swept {
-        if begin.is_full {
-            self.state().sweeps[place(due)].took(begin.at, now);
-        }
-        Swept { due, lowered: begin.lowered, upto }
+        let full = begin.is_full.then_some((begin.at, now));
+        Swept { due, lowered: begin.lowered, upto, full }
     }
 
-    /// Raises the floor after a sweep of which everything is committed, unless it was lowered since.
-    pub(crate) fn raise(&self, Swept { due, lowered, upto }: &Swept) {
+    /// Raises the floor after a sweep of which everything is committed, unless it was lowered since. Only
+    /// then has a sweep of all times been made.
+    pub(crate) fn raise(&self, Swept { due, lowered, upto, full }: &Swept) {
         let mut state = self.state();
+        if let Some((began, ended)) = full {
+            state.sweeps[place(*due)].took(*began, *ended);
+        }
         if let Some(upto) = upto.filter(|_| *lowered == state.lowered) {
             let done = &mut state.done[place(*due)];
             *done = (*done).max(upto.0.saturating_sub(SLACK_MS));

@@ -73,7 +73,10 @@ pub(super) fn outcome_of(
         }),
         EndKind::DeadlinePassed => return lease_over(ending),
         EndKind::OomKilled => {
-            let message = match bounds.resources.memory() {
+            // A host that is short of memory kills as well.
+            let is_near =
+                |most: &u64| ending.usage.peak_memory.is_some_and(|peak| peak >= most / 10 * 9);
+            let message = match bounds.resources.memory().filter(is_near) {
                 Some(most) => {
                     format!("needed more than its limit of {} of memory", in_words(most))
                 }

@@ -28,7 +28,8 @@ pub(crate) fn own_folder() -> io::Result<PathBuf> {
     })
 }
 
-fn process_folder() -> io::Result<PathBuf> {
+/// Finds the group of this process itself.
+pub(crate) fn process_folder() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let mount = mount_of(&mounts, "cgroup2", None)
@@ -116,7 +117,8 @@ impl Owner {
 /// Returns the files in which the memory controller may count OOM kills of our own group.
 pub(crate) fn memory_counter_files() -> Vec<PathBuf> {
     let mut files = Vec::new();
-    if let Ok(folder) = own_folder() {
+    // Not of the group above it, which counts what happens to attempts with limits, too.
+    if let Ok(folder) = process_folder() {
         files.push(folder.join("memory.events"));
     }
     files.extend(old_folder("memory").map(|folder| folder.join("memory.oom_control")));

@@ -247,7 +247,7 @@ fn cpu(limits: &Resources, way: LimitedBy) -> Vec<Setting> {
     match way {
         LimitedBy::Cgroup2 => vec![required("cpu.max", format_args!("{quota} {CPU_PERIOD_US}"))],
         _ => {
-            vec![required("cpu.cfs_period_us", CPU_PERIOD_US), required("cpu.cfs_quota_us", quota)]
+            vec![required("cpu.cfs_period_us", CPU_PERIOD_US), optional("cpu.cfs_quota_us", quota)]
         }
     }
 }

@@ -181,6 +181,16 @@ async fn what_an_unlimited_attempt_used_is_known_too() {
     }
 }
 
+// The files of the worker's own group and of a neighbour's were in reach of jobs without limits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_limits_cannot_write_to_cgroups() {
+    let script = "for file in $(find /sys/fs/cgroup -maxdepth 4 -name cgroup.procs); do
+                      (echo $$ > $file) 2> /dev/null && echo entered $file
+                  done; echo end";
+    let ending = ended(shell(script)).await;
+    assert_eq!(String::from_utf8_lossy(&ending.output.stdout.bytes), "end\n");
+}
+
 // Without it a job of root raises its own limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_in_a_namespace_cannot_leave_its_limits() {

@@ -99,8 +99,8 @@ fn resources(subject: &Subject<'_>) -> Check {
 
 fn limits_kept(by: &Enforcement, limited: u32, of_cpu: &[&str]) -> Check {
     const NAME: &str = "limits of jobs";
-    const FIX: &str = "run the worker as root, or in a unit with Delegate=yes; in a container give it a \
-                       writable cgroup namespace";
+    const FIX: &str = "run the worker in a unit with Delegate=yes, or in a container with a \
+                       writable cgroup namespace; on a host with cgroup v1, as root";
     let actions = match limited {
         0 => "no action has limits".to_owned(),
         1 => "1 action has limits".to_owned(),

@@ -13,7 +13,7 @@ const HOST: &str = "/proc/pressure/memory";
 /// Finds the file of this process's own cgroup (version 2), in which other groups' trouble does not
 /// count; without one, the host's.
 pub(super) fn file() -> PathBuf {
-    let own = cgroup::own_folder().map(|folder| folder.join("memory.pressure")).ok();
+    let own = cgroup::process_folder().map(|folder| folder.join("memory.pressure")).ok();
     own.filter(|file| file.exists()).unwrap_or_else(|| HOST.into())
 }
 

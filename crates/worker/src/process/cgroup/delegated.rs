@@ -14,10 +14,11 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::getxattr;
-use rustix::process::{Pid, getpid, getppid};
+use rustix::process::{Pid, geteuid, getpid, getppid};
 
 use super::{Group, own_folder, process_folder};
 
@@ -64,10 +65,12 @@ fn try_arrange() -> io::Result<()> {
         // One that is refused leaves the others.
         let _ = fs::write(own.join("cgroup.subtree_control"), format!("+{controller}"));
     }
+    // The engine must not wait for processors behind the jobs beside it.
+    let _ = fs::write(leaf.folder().join("cpu.weight"), "10000");
     Ok(())
 }
 
-/// Whether the group was delegated, or is the root of a namespace, which has a type unlike the root
+/// Whether the group was delegated, belongs to this user, or is the root of a namespace, which has a type unlike the root
 /// of the host.
 fn is_ours(own: &Path) -> bool {
     let is_marked = |name| {
@@ -76,7 +79,12 @@ fn is_ours(own: &Path) -> bool {
     };
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let is_root = groups.lines().any(|line| line == "0::/") && own.join("cgroup.type").exists();
-    MARKS.into_iter().any(is_marked) || is_root
+    // Before version 251 systemd marked it for root alone.
+    let is_given = || {
+        let user = geteuid();
+        !user.is_root() && fs::metadata(own).is_ok_and(|about| about.uid() == user.as_raw())
+    };
+    MARKS.into_iter().any(is_marked) || is_root || is_given()
 }
 
 fn offered(own: &Path) -> Vec<&'static str> {

@@ -24,8 +24,6 @@ const COUNTED: Duration = Duration::from_millis(200);
 const FIRST: Duration = Duration::from_secs(1);
 /// Longest between two.
 const LAST: Duration = Duration::from_secs(8);
-/// Every so many looks, memory is measured exactly.
-const EXACT_EVERY: u32 = 20;
 
 pub(super) struct Meter {
     oom: OomWatch,
@@ -37,7 +35,6 @@ pub(super) struct Meter {
     /// The kernel ends one process of the group at its limit, and not the others.
     ends_one: bool,
     peak: u64,
-    looks: u32,
     interval: Duration,
     next_ms: u64,
 }
@@ -66,7 +63,6 @@ impl Meter {
             cpu: file("cpu.stat"),
             ends_one,
             peak: 0,
-            looks: 0,
             interval,
             next_ms: boot_now().0.saturating_add(millis(interval)),
             peaks,
@@ -85,8 +81,16 @@ impl Meter {
         if self.due_in()? > Duration::ZERO {
             return None;
         }
-        self.looks = self.looks.saturating_add(1);
-        self.next_ms = boot_now().0.saturating_add(millis(self.interval));
+        let began = boot_now();
+        let exceeded = self.look_now();
+        // A look takes a tenth of a processor at most.
+        let took = boot_now().since(began).as_millis();
+        let pause = millis(self.interval).max(took.saturating_mul(10));
+        self.next_ms = boot_now().0.saturating_add(pause);
+        exceeded
+    }
+
+    fn look_now(&mut self) -> Option<ExceededLimit> {
         if self.ends_one && self.oom.has_risen() {
             return Some(ExceededLimit::Memory);
         }
@@ -97,11 +101,8 @@ impl Meter {
         if most.is_none() && self.sampled.processes.is_none() {
             self.interval = self.interval.saturating_mul(2).min(LAST);
         }
-        let is_exact = self.looks.is_multiple_of(EXACT_EVERY) || most.is_none();
-        let sample = sample::take(if is_exact { 0 } else { most.unwrap_or(0) })?;
-        if is_exact || most.is_some_and(|most| sample.memory > most) {
-            self.peak = self.peak.max(sample.memory);
-        }
+        let sample = sample::take(most.unwrap_or(u64::MAX))?;
+        self.peak = self.peak.max(sample.memory);
         if most.is_some_and(|most| sample.memory > most) {
             return Some(ExceededLimit::Memory);
         }

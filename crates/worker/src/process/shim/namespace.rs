@@ -190,9 +190,7 @@ fn arrange_mounts(spec: &ShimSpec) -> Result<(), StartFailure> {
     if let Some(folder) = &spec.private_folder {
         let _ = leave_alone_in_view(folder);
     }
-    if !spec.limits.groups.is_empty() {
-        cgroup::mounts().iter().for_each(|mount| close_to_writers(mount));
-    }
+    cgroup::mounts().iter().for_each(|mount| close_to_writers(mount));
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
     Ok(())
@@ -214,7 +212,8 @@ fn hide(path: &Path) -> Result<(), Errno> {
     mount("tmpfs", path, "tmpfs", flags, Some(c"mode=0555,size=4k,nr_inodes=2"))
 }
 
-/// A job of root could leave its groups, or raise their limits, otherwise.
+/// A job could leave its groups, raise their limits, or kill what is in others otherwise: groups that
+/// the worker has made belong to its user.
 fn close_to_writers(path: &Path) {
     let flags = MountFlags::BIND | MountFlags::RDONLY;
     let flags = flags | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -9,24 +9,24 @@ use crate::process::{descendants, sys};
 /// Memory and processes of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// Resident memory in bytes. What several processes share is counted once, unless the kernel does
-    /// not say how much that is.
+    /// Bytes of memory that belong to its processes alone: no mapped files, which the kernel can drop,
+    /// and no memory files. What a fork shares counts for each process, unless that is too much.
     pub(super) memory: u64,
     /// Processes and threads.
     pub(super) processes: u32,
 }
 
-/// Looks at everything that descends from this process. Memory is measured exactly only if it may be
-/// more than `exact_above`: that takes the kernel a while.
+/// Looks at everything that descends from this process. Memory that processes share is counted once
+/// only if it seems to be more than `exact_above` in all: that takes the kernel a while.
 pub(super) fn take(exact_above: u64) -> Option<Sample> {
     // Its number is that of the /proc which is mounted, whichever namespace it belongs to.
     let own = fs::read_link("/proc/self").ok()?;
     let own = Pid::from_raw(own.to_str()?.parse().ok()?)?;
     let pids = descendants::of(own);
-    let resident: Vec<u64> = pids.iter().map(|pid| resident(*pid)).collect();
-    let at_most: u64 = resident.iter().sum();
+    let private: Vec<u64> = pids.iter().map(|pid| private(*pid)).collect();
+    let at_most: u64 = private.iter().sum();
     let memory = if pids.len() > 1 && at_most > exact_above {
-        pids.iter().zip(resident).map(|(pid, most)| proportional(*pid).unwrap_or(most)).sum()
+        pids.iter().zip(private).map(|(pid, most)| proportional(*pid).unwrap_or(most)).sum()
     } else {
         at_most
     };
@@ -34,16 +34,21 @@ pub(super) fn take(exact_above: u64) -> Option<Sample> {
     Some(Sample { memory, processes })
 }
 
-/// Pages in memory, those shared with others included; none for a process that has ended.
-fn resident(pid: Pid) -> u64 {
-    let pages = read(pid, "statm").and_then(|text| text.split_whitespace().nth(1)?.parse().ok());
-    pages.unwrap_or(0_u64).saturating_mul(sys::page_bytes())
+/// Memory that is no file's; none for a process that has ended.
+fn private(pid: Pid) -> u64 {
+    let pages = read(pid, "statm").and_then(|text| {
+        let mut fields = text.split_whitespace().skip(1);
+        let (resident, shared): (u64, u64) =
+            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(resident.saturating_sub(shared))
+    });
+    pages.unwrap_or(0).saturating_mul(sys::page_bytes())
 }
 
-/// Its share of what it has in memory.
+/// The same, with what several processes share divided among them. Kernels before 5.4 do not say it.
 fn proportional(pid: Pid) -> Option<u64> {
     let text = read(pid, "smaps_rollup")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib.saturating_mul(1024))
 }
@@ -69,14 +74,14 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         // It may still be on its way to its own program.
-        while resident(pid) < 100_000 {
+        while private(pid) < 20_000 {
             std::thread::yield_now();
         }
         assert_eq!(threads(pid), 1);
         let sample = take(0).unwrap();
-        assert!(sample.processes >= 1 && sample.memory > 100_000, "{sample:?}");
+        assert!(sample.processes >= 1 && sample.memory > 20_000, "{sample:?}");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(resident(pid), 0);
+        assert_eq!(private(pid), 0);
     }
 }

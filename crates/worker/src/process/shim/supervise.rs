@@ -63,8 +63,8 @@ pub(super) struct Watch<'a> {
 struct State {
     sent: Sent,
     engine_gone: bool,
-    /// The limit for which we ended the tree, before anyone else did.
-    exceeded: Option<ExceededLimit>,
+    /// The limit for which we ended the tree, and whether it had been asked to stop before.
+    exceeded: Option<(ExceededLimit, bool)>,
     /// How the main process ended, once it was reaped.
     ended: Option<MainExit>,
     pace: Pace,
@@ -138,10 +138,10 @@ impl<'a> Watch<'a> {
                 self.kill();
             }
             if let Some(limit) = self.meter.look()
-                && self.state.sent == Sent::Nothing
+                && self.state.sent != Sent::Kill
                 && !self.has_ended()
             {
-                self.state.exceeded = Some(limit);
+                self.state.exceeded = Some((limit, self.state.sent == Sent::Term));
                 self.kill();
             }
             if ready.channel {
@@ -248,12 +248,13 @@ impl<'a> Watch<'a> {
 
     fn describe(&self, status: WaitStatus) -> MainExit {
         let (code, signal) = (status.exit_status(), status.terminating_signal());
-        let exceeded = self.state.exceeded;
-        let signalled_by_us = self.state.sent != Sent::Nothing && exceeded.is_none();
+        let exceeded = self.state.exceeded.map(|(limit, _)| limit);
+        let signalled_by_us =
+            self.state.exceeded.map_or(self.state.sent != Sent::Nothing, |(_, asked)| asked);
         let oom = match exceeded {
             Some(ExceededLimit::Memory) => Oom::Yes,
             Some(ExceededLimit::Processes) => Oom::No,
-            None if signalled_by_us => Oom::No,
+            None if self.state.sent == Sent::Kill => Oom::No,
             None => self.meter.judge(code, signal),
         };
         MainExit { code, signal, signalled_by_us, oom, exceeded, used: self.meter.used() }

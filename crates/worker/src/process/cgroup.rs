@@ -8,7 +8,7 @@
 pub(crate) mod delegated;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -200,10 +200,13 @@ impl Group {
     /// Kills every process in the group and below, forks under way included. Absent before Linux
     /// 5.14, and in old hierarchies.
     pub(crate) fn kill(&self) -> io::Result<()> {
-        fs::File::options()
-            .write(true)
-            .open(self.folder.join("cgroup.kill"))
-            .and_then(|mut file| io::Write::write_all(&mut file, b"1"))
+        self.set("cgroup.kill", "1")
+    }
+
+    /// Writes to a file of the group. One that the kernel does not know is refused, and not created.
+    pub(crate) fn set(&self, file: &str, value: &str) -> io::Result<()> {
+        let mut file = fs::File::options().write(true).open(self.folder.join(file))?;
+        file.write_all(value.as_bytes())
     }
 
     /// Kills them one by one, where there is no such file. Callers repeat until it is empty.

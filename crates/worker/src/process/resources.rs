@@ -9,7 +9,6 @@
 //! Nothing here trusts a version number: a way is used if a trial group could be limited by it.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -187,12 +186,7 @@ impl LimitGroup {
     pub(crate) fn create(&self) -> io::Result<Group> {
         let group = Group::create(self.folder.clone())?;
         for Setting { file, value, optional } in &self.settings {
-            // Not created where it is missing: a name that the kernel does not know is refused.
-            let written = fs::File::options()
-                .write(true)
-                .open(self.folder.join(file))
-                .and_then(|mut file| io::Write::write_all(&mut file, value.as_bytes()));
-            if let Err(error) = written
+            if let Err(error) = group.set(file, value)
                 && !optional
             {
                 group.remove();

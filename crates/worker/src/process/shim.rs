@@ -27,7 +27,7 @@ mod tree;
 
 use channel::Channel;
 
-use super::protocol::{ContainedIn, Report, StartFailure};
+use super::protocol::{ContainedIn, StartFailure};
 use super::{handover, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
@@ -56,10 +56,7 @@ pub fn main() -> i32 {
         Ok(Some(spec)) => spec,
         Ok(None) => return 0,
         Err(error) => {
-            let failure = StartFailure::of_call("unreadable order", &error);
-            channel.report(&Report::SpawnFailed(failure));
-            channel.report(&Report::Empty);
-            return 1;
+            return channel.refuse(StartFailure::of_call("unreadable order", &error));
         }
     };
     match spec.contained_in.clone() {

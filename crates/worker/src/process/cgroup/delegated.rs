@@ -88,13 +88,16 @@ fn is_ours(own: &Path) -> bool {
 }
 
 fn offered(own: &Path) -> Vec<&'static str> {
-    let names = fs::read_to_string(own.join("cgroup.controllers")).unwrap_or_default();
-    CONTROLLERS.into_iter().filter(|name| names.split_whitespace().any(|it| it == *name)).collect()
+    CONTROLLERS.into_iter().filter(|name| names(own, "cgroup.controllers", name)).collect()
 }
 
 /// Whether children of the worker's group can be limited by a controller.
 pub(crate) fn limits_by(controller: &str) -> bool {
-    let Ok(own) = own_folder() else { return false };
-    let names = fs::read_to_string(own.join("cgroup.subtree_control")).unwrap_or_default();
+    own_folder().is_ok_and(|own| names(&own, "cgroup.subtree_control", controller))
+}
+
+/// Whether a file of the group names a controller.
+fn names(own: &Path, file: &str, controller: &str) -> bool {
+    let names = fs::read_to_string(own.join(file)).unwrap_or_default();
     names.split_whitespace().any(|name| name == controller)
 }

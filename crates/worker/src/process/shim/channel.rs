@@ -9,7 +9,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
 
-use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimSpec};
+use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimSpec, StartFailure};
 
 /// What reading from the engine brought.
 pub(super) enum Received {
@@ -87,6 +87,13 @@ impl Channel {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Reports that nothing was executed, and that nothing is left. Returns the shim's exit code.
+    pub(super) fn refuse(&self, failure: StartFailure) -> i32 {
+        self.report(&Report::SpawnFailed(failure));
+        self.report(&Report::Empty);
+        1
     }
 
     /// Reads once; false at the end of the stream.

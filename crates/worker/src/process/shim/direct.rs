@@ -28,7 +28,7 @@ use crate::process::sys::{self, Fork};
 pub(super) fn run_in_cgroup(channel: Channel, spec: &ShimSpec, folder: PathBuf) -> i32 {
     match Group::create(folder) {
         Ok(group) => run(channel, spec, Some(group)),
-        Err(error) => refuse(&channel, &StartFailure::cannot("make a cgroup", error)),
+        Err(error) => channel.refuse(StartFailure::cannot("make a cgroup", error)),
     }
 }
 
@@ -43,7 +43,7 @@ fn run(channel: Channel, spec: &ShimSpec, group: Option<Group>) -> i32 {
             if let Some(group) = group {
                 group.remove();
             }
-            return refuse(&channel, &failure);
+            return channel.refuse(failure);
         }
     };
     let groups = group.iter().chain(limits.as_slice()).cloned().collect();
@@ -90,7 +90,7 @@ fn run_halves(mut channel: Channel, spec: &ShimSpec, held_in: &Held) -> Half {
             if let Some(group) = group {
                 group.remove();
             }
-            Half::Outer(refuse(&channel, &StartFailure::cannot("hold a process tree", error)))
+            Half::Outer(channel.refuse(StartFailure::cannot("hold a process tree", error)))
         }
     }
 }
@@ -140,10 +140,4 @@ fn tree_of(group: Option<&Group>, job: Option<Pid>) -> Tree {
 
 fn become_subreaper() -> io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)
-}
-
-fn refuse(channel: &Channel, failure: &StartFailure) -> i32 {
-    channel.report(&Report::SpawnFailed(failure.clone()));
-    channel.report(&Report::Empty);
-    1
 }

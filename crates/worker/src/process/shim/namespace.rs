@@ -40,11 +40,7 @@ use crate::process::sys::{self, Fork};
 pub(super) fn run(channel: Channel, spec: &ShimSpec) -> i32 {
     let limits = match LimitGroups::create(&spec.limits) {
         Ok(limits) => limits,
-        Err(failure) => {
-            channel.report(&Report::SpawnFailed(failure));
-            channel.report(&Report::Empty);
-            return 1;
-        }
+        Err(failure) => return channel.refuse(failure),
     };
     match run_halves(channel, spec, &limits) {
         Half::Outer(code) => {
@@ -66,9 +62,7 @@ fn run_halves(mut channel: Channel, spec: &ShimSpec, limits: &LimitGroups) -> Ha
         }
         Err(error) => {
             let failure = StartFailure::cannot("make a pid namespace", error);
-            channel.report(&Report::SpawnFailed(failure));
-            channel.report(&Report::Empty);
-            return Half::Outer(1);
+            return Half::Outer(channel.refuse(failure));
         }
     };
     drop(lifeline);

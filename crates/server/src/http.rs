@@ -15,6 +15,7 @@ mod admission;
 mod catalog;
 mod commit_watch;
 mod csrf;
+mod dead_letters;
 mod doctor;
 mod enqueue;
 mod error;
@@ -96,6 +97,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(catalog::routes())
         .merge(workers::routes())
         .merge(limits::routes())
+        .merge(dead_letters::routes())
         .merge(queues::routes())
         .merge(doctor::routes())
         .merge(events::routes())

@@ -16,7 +16,7 @@ use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -453,8 +453,8 @@ impl Store for PostgresStore {
         read::queue::all(&self.inner.readers.get().await?).await
     }
 
-    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
-        read::list::dead_letters(&self.inner.readers.get().await?, &page).await
+    async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
+        read::list::dead_letters(&self.inner.readers.get().await?, &query).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

@@ -18,11 +18,11 @@ mod walk;
 
 use std::collections::HashSet;
 
-use outlast_core::job::State;
+use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::selector::Placement;
 use outlast_core::time::Span;
 use outlast_store::command::{ClassId, ClassKey, Route};
-use outlast_store::query::JobQuery;
+use outlast_store::query::{JobQuery, LetterFilter};
 use outlast_store::tally::{ClassCounts, Counts};
 
 pub use filter::{Dialect, Values};
@@ -73,6 +73,8 @@ pub enum Source {
     Held,
     /// Attempts that have ended.
     Attempts,
+    /// Dead letters.
+    Letters,
     /// All jobs.
     Jobs,
     /// The jobs whose ids are in the range that is asked for, if they are few.
@@ -165,6 +167,7 @@ impl Plan {
             && query.ids.is_none()
             && query.created_from.is_none()
             && query.created_before.is_none()
+            && query.letters.is_none_or(|letters| has_count(query, letters))
             && (query.abandoned.is_none() || query.started.is_none());
         let classes = narrow.then(|| families(&tallied.classes));
         let ready = tallied.classes.iter().filter(|class| class.counts.state(State::Available) > 0);
@@ -178,8 +181,15 @@ impl Plan {
             let few = classes.as_ref().is_some_and(|classes| {
                 classes.len() <= CLASSES_MAX || ours.states(&State::ALL) <= FEW
             });
-            if few && ours.states(&State::ALL) < all.states(&wanted(query)) {
+            let size = if query.letters.is_some() {
+                all.dead_letters()
+            } else {
+                all.states(&wanted(query))
+            };
+            if few && ours.states(&State::ALL) < size {
                 Way::Blocks
+            } else if query.letters.is_some() {
+                Way::Sources(vec![(Source::Letters, size <= FEW)])
             } else if query.states.is_empty() {
                 // Where every row is on the page, the page bounds what is read.
                 let all_match = classes.is_none()
@@ -262,7 +272,25 @@ fn most(query: &JobQuery, counts: &Counts) -> u64 {
         Some(false) => all.saturating_sub(these),
         None => all,
     };
-    all.min(matching((query.abandoned, abandoned))).min(matching((query.started, started)))
+    let letters = match query.letters {
+        None => all,
+        Some(_) if !states.contains(&State::Discarded) => 0,
+        Some(LetterFilter { reason: None, .. }) => counts.dead_letters(),
+        Some(LetterFilter { reason: Some(DeadLetterReason::Exhausted), .. }) => counts.exhausted(),
+        Some(LetterFilter { reason: Some(_), .. }) => counts.abandoned(),
+    };
+    let other = matching((query.abandoned, abandoned)).min(matching((query.started, started)));
+    all.min(letters).min(other)
+}
+
+/// Whether the live counts tell how many dead letters these are.
+fn has_count(query: &JobQuery, letters: LetterFilter) -> bool {
+    let is_counted = |reason| reason == DeadLetterReason::Exhausted;
+    letters.reason.is_none_or(is_counted)
+        && letters.from.is_none()
+        && letters.before.is_none()
+        && query.abandoned.is_none()
+        && query.started.is_none()
 }
 
 fn sources(query: &JobQuery, all: &Counts) -> Vec<(Source, bool)> {

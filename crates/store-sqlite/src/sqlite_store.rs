@@ -15,7 +15,7 @@ use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -300,8 +300,8 @@ impl Store for SqliteStore {
         self.read(read::queue::all).await
     }
 
-    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
-        self.read(move |db| read::list::dead_letters(db, &page)).await
+    async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
+        self.read(move |db| read::list::dead_letters(db, &query)).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

@@ -46,7 +46,7 @@ use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -394,8 +394,8 @@ impl Store for ModelStore {
         Ok(self.open()?.queues())
     }
 
-    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError> {
-        self.open()?.dead_letters(&page)
+    async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
+        self.open()?.dead_letters(&query)
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

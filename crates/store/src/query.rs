@@ -70,11 +70,41 @@ pub struct JobQuery {
     pub created_from: Option<Timestamp>,
     /// Made before this time.
     pub created_before: Option<Timestamp>,
+    /// Only dead letters, of these.
+    pub letters: Option<LetterFilter>,
     /// Which page.
     pub page: Page,
 }
 
+/// Which dead letters. Every filter that is set must match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct LetterFilter {
+    /// For this reason.
+    pub reason: Option<DeadLetterReason>,
+    /// Dead-lettered at this time or later.
+    pub from: Option<Timestamp>,
+    /// Dead-lettered before this time.
+    pub before: Option<Timestamp>,
+}
+
+impl LetterFilter {
+    /// Whether a dead letter matches.
+    #[must_use]
+    pub fn matches(&self, reason: DeadLetterReason, at: Timestamp) -> bool {
+        self.reason.is_none_or(|wanted| wanted == reason)
+            && self.from.is_none_or(|from| at >= from)
+            && self.before.is_none_or(|before| at < before)
+    }
+}
+
 impl JobQuery {
+    /// Returns a query of all dead letters: no other filter is set.
+    #[must_use]
+    pub fn dead_letters(page: Page) -> Self {
+        let letters = LetterFilter { reason: None, from: None, before: None };
+        Self { letters: Some(letters), ..Self::all(page) }
+    }
+
     /// Returns a query of all jobs: no filter is set.
     #[must_use]
     pub const fn all(page: Page) -> Self {
@@ -94,6 +124,7 @@ impl JobQuery {
             ids: None,
             created_from: None,
             created_before: None,
+            letters: None,
             page,
         }
     }
@@ -427,8 +458,8 @@ pub struct DeadLetterPage {
     pub letters: Vec<DeadLetter>,
     /// Cursor of the next page, if there is one.
     pub next: Option<String>,
-    /// How many there are in all.
-    pub total: u64,
+    /// How many match in all, where that is known.
+    pub total: Option<u64>,
 }
 
 /// Which output.

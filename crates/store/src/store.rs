@@ -19,7 +19,7 @@ use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
 };
 use crate::queue::QueueRecord;
 use crate::record::{
@@ -162,8 +162,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns every queue with its counts, by name.
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError>;
 
-    /// Lists dead letters, newest first.
-    async fn dead_letters(&self, page: Page) -> Result<DeadLetterPage, StoreError>;
+    /// Lists dead letters, those of the newest jobs first. A query of other jobs lists none of them.
+    async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError>;
 
     /// Reads the event log.
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError>;

@@ -82,7 +82,13 @@ impl Counts {
         self.at(EXHAUSTED) + self.at(ABANDONED)
     }
 
-    /// Returns how many of these are so after losses.
+    /// Returns how many of these are so because their attempts were used up.
+    #[must_use]
+    pub fn exhausted(&self) -> u64 {
+        self.at(EXHAUSTED)
+    }
+
+    /// Returns how many dead letters are so after losses.
     #[must_use]
     pub fn abandoned(&self) -> u64 {
         self.at(ABANDONED)

@@ -19,6 +19,7 @@
 //! - [`queue`]: settings of queues
 #![warn(missing_docs)]
 
+pub mod dead_letter;
 pub mod duration;
 pub mod execution;
 pub mod fault;

@@ -4,7 +4,10 @@ use std::fmt;
 
 use outlast_core::time::{Span, Timestamp};
 
+use serde_json::Value;
+
 use crate::duration;
+use crate::fault::Fault;
 
 /// Shows an instant as RFC 3339 in UTC, with milliseconds only where there are some.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +53,21 @@ impl When {
             Self::In(span) => now.after(span),
         }
     }
+}
+
+/// Reads the time in the field or parameter `name`, which may also be how long before `now` it was.
+///
+/// # Errors
+/// Returns what would be right.
+pub fn past(name: &str, text: &str, now: Timestamp) -> Result<Timestamp, Fault> {
+    if let Some(When::At(at)) = When::parse(text) {
+        return Ok(at);
+    }
+    let ago = duration::value(&Value::String(text.to_owned()));
+    let before = |ago: Span| now.0.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX));
+    ago.map(|ago| Timestamp(before(ago))).ok_or_else(|| {
+        Fault::field(name, "must be a time such as 2026-11-21T12:00:00Z, or how long ago: 2h")
+    })
 }
 
 #[cfg(test)]

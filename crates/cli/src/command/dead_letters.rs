@@ -1,17 +1,19 @@
 //! `outlast dead-letters`: jobs that used up a budget and are kept for an operator.
 
-use clap::{ArgGroup, Args, Subcommand};
+mod bulk;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::batch::Batch;
 use super::job_id;
 use super::jobs::show::reason_in_words;
 use super::{Target, field_flags};
 use crate::config::Environment;
-use crate::output::{self, Format};
+use crate::output;
 
 /// Dead letters per page.
 const PAGE: usize = 500;
@@ -22,14 +24,63 @@ pub(crate) enum Command {
     List(List),
     /// Show one dead letter
     Show(One),
-    /// Retry jobs with fresh budgets
+    /// Retry jobs with fresh budgets, by id or by filter
     Retry(Many),
-    /// Remove dead letters permanently
-    Purge(Purge),
+    /// Remove dead letters permanently, by id or by filter
+    Purge(Many),
 }
+
+/// Selects dead letters.
+#[derive(Debug, Args)]
+struct Filter {
+    /// Only this queue
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    queue: Option<String>,
+    /// Only this action or job type
+    #[arg(long = "type", value_name = "TYPE", alias = "action",
+          value_parser = NonEmptyStringValueParser::new())]
+    job_type: Option<String>,
+    /// Only for this reason
+    #[arg(long, value_name = "REASON", value_parser = ["exhausted", "poison_suspect", "at_most_once"])]
+    reason: Option<String>,
+    /// Only those dead-lettered since: a time, or an age such as 2h
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    since: Option<String>,
+    /// Only those dead-lettered before: a time, or an age
+    #[arg(long, value_name = "TIME", value_parser = NonEmptyStringValueParser::new())]
+    until: Option<String>,
+    /// Only those whose latest error contains this, in upper or lower case
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    error_contains: Option<String>,
+}
+
+impl Filter {
+    /// The filters that are set, by the names that the API gives them.
+    fn set(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let all = [
+            ("queue", &self.queue),
+            ("type", &self.job_type),
+            ("reason", &self.reason),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("error_contains", &self.error_contains),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.set().next().is_none()
+    }
+}
+
+/// What sets the filters.
+const FLAGS: &[(&str, &str)] =
+    &[("type", "--type"), ("reason", "--reason"), ("since", "--since"), ("until", "--until")];
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
+    #[command(flatten)]
+    filter: Filter,
     /// Most dead letters to list
     #[arg(long, default_value_t = 50)]
     limit: usize,
@@ -47,32 +98,37 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct Many {
-    /// Jobs, by id, by how their ids begin or end, or @last
-    #[arg(required = true, value_name = "ID")]
+    /// Jobs, by id, by how their ids begin or end, or @last; or all that the filters below select
+    #[arg(value_name = "ID")]
     ids: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+    /// All dead letters
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    care: Care,
     #[command(flatten)]
     target: Target,
 }
 
+/// How careful a change is.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("which").required(true))]
-pub(crate) struct Purge {
-    /// Jobs, by id, by how their ids begin or end, or @last
-    #[arg(value_name = "ID", group = "which")]
-    ids: Vec<String>,
-    /// All dead letters
-    #[arg(long, group = "which")]
-    all: bool,
-    #[command(flatten)]
-    target: Target,
+struct Care {
+    /// Only show which dead letters it would be
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask, on a terminal, before dead letters are changed that are not named by id
+    #[arg(long)]
+    yes: bool,
 }
 
 pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
     match command {
         Command::List(args) => list(&args, environment).await,
         Command::Show(args) => show(&args, environment).await,
-        Command::Retry(args) => retry(&args, environment).await,
-        Command::Purge(args) => purge(&args, environment).await,
+        Command::Retry(args) => bulk::run(&args, environment, &bulk::RETRY).await,
+        Command::Purge(args) => bulk::run(&args, environment, &bulk::PURGE).await,
     }
 }
 
@@ -101,12 +157,14 @@ fn error(letter: &Value) -> String {
 /// A page of dead letters: the letters, how many there are in all, and the next page's cursor.
 async fn page_of(
     client: &Client,
+    filter: &Filter,
     limit: usize,
     cursor: Option<String>,
 ) -> Result<(Vec<Value>, Option<u64>, Option<String>), Failure> {
-    let query = [("limit", Some(limit.min(PAGE).to_string())), ("cursor", cursor)];
+    let mut query: Vec<_> = filter.set().map(|(name, value)| (name, Some(value.clone()))).collect();
+    query.extend([("limit", Some(limit.min(PAGE).to_string())), ("cursor", cursor)]);
     let answer = client.get(&["ojs", "v1", "dead-letter"], &query).await;
-    let answer = answer.map_err(|failure| field_flags::in_flags(failure, &[]))?;
+    let answer = answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?;
     let letters = answer.get("jobs").and_then(Value::as_array).cloned().unwrap_or_default();
     let total = at(&answer, "pagination.total").and_then(Value::as_u64);
     let next = at(&answer, "pagination.next_cursor").and_then(Value::as_str);
@@ -118,7 +176,7 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let (mut shown, mut cursor) = (Vec::new(), None);
     let total = loop {
         let missing = args.limit.saturating_sub(shown.len());
-        let (letters, total, next) = page_of(&client, missing, cursor).await?;
+        let (letters, total, next) = page_of(&client, &args.filter, missing, cursor).await?;
         shown.extend(letters.into_iter().take(missing));
         cursor = next;
         if cursor.is_none() || shown.len() >= args.limit {
@@ -126,7 +184,9 @@ async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
         }
     };
     output::print_list(args.target.output, &shown, COLUMNS)?;
-    output::say_if_empty(args.target.output, &shown, "there are no dead letters");
+    let none =
+        if args.filter.is_empty() { "there are no dead letters" } else { "no dead letter matches" };
+    output::say_if_empty(args.target.output, &shown, none);
     if cursor.is_some() {
         let total = total.map_or_else(|| "more".to_owned(), |total| total.to_string());
         say(&format!("{} of {total} shown; --limit shows more\n", shown.len()));
@@ -158,59 +218,4 @@ fn page(letter: &Value) -> String {
         ("error", error(letter)),
         ("all errors", text("errors")),
     ])
-}
-
-async fn retry(args: &Many, environment: &Environment) -> Result<Exit, Failure> {
-    let client = args.target.client(environment)?;
-    let mut batch = Batch::default();
-    for id in &args.ids {
-        let answer = match job_id::whole(&client, id).await {
-            Ok(id) => client.post(&["ojs", "v1", "dead-letter", &id, "retry"], &json!({})).await,
-            Err(failure) => Err(failure),
-        };
-        batch.add(id, answer.map(|answer| answer.get("job").cloned().unwrap_or(answer)));
-    }
-    batch.print(args.target.output, COLUMNS)?;
-    batch.end()
-}
-
-async fn purge(args: &Purge, environment: &Environment) -> Result<Exit, Failure> {
-    let client = args.target.client(environment)?;
-    let mut removed = 0_usize;
-    let mut batch = Batch::default();
-    if args.all {
-        // Letters that others remove meanwhile are as good as removed, so a page that only holds
-        // such ones still brings the end nearer.
-        loop {
-            let (page, ..) = page_of(&client, PAGE, None).await?;
-            if page.is_empty() {
-                break;
-            }
-            for letter in &page {
-                removed += remove(&client, &text_at(letter, "id")).await?;
-            }
-        }
-    } else {
-        for id in &args.ids {
-            let answer = match job_id::whole(&client, id).await {
-                Ok(id) => client.delete(&["ojs", "v1", "dead-letter", &id]).await,
-                Err(failure) => Err(failure),
-            };
-            batch.add(id, answer);
-        }
-        removed = batch.count();
-    }
-    if args.target.format() != Format::Table {
-        output::print_one(args.target.format(), &json!({"removed": removed}), Value::to_string)?;
-    }
-    say(&format!("{removed} dead letters removed\n"));
-    batch.end()
-}
-
-async fn remove(client: &Client, id: &str) -> Result<usize, Failure> {
-    match client.delete(&["ojs", "v1", "dead-letter", id]).await {
-        Ok(_) => Ok(1),
-        Err(failure) if failure.exit == Exit::NotFound => Ok(0),
-        Err(failure) => Err(failure),
-    }
 }

@@ -439,20 +439,6 @@ fn queue_is_paused_and_shown_as_paused() {
 }
 
 #[test]
-fn purging_everything_must_be_asked_for() {
-    assert_eq!(outlast(&["dead-letters", "purge"]).code, 2);
-    let stub = Stub::start(|asked, number| match (asked.line.starts_with("GET"), number) {
-        (true, 0) => (200, r#"{"jobs":[{"id":"a"},{"id":"b"}]}"#.to_owned()),
-        (true, _) => (200, r#"{"jobs":[]}"#.to_owned()),
-        // Another client has removed this one in the meantime.
-        (false, _) if asked.line.ends_with("/b") => (404, String::new()),
-        (false, _) => (200, r#"{"deleted":true}"#.to_owned()),
-    });
-    let said = outlast(&["dead-letters", "purge", "--all", "--server", &stub.url]);
-    assert_eq!((said.code, said.err.as_str()), (0, "1 dead letters removed\n"));
-}
-
-#[test]
 fn health_of_a_server_is_an_exit_code() {
     let ready = Stub::always(200, r#"{"status":"ready","ready":true}"#);
     let said = outlast(&["health", "--server", &ready.url]);

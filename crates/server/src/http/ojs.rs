@@ -22,6 +22,11 @@ use crate::access::Scope;
 
 const LETTERS: &[(&str, &str)] = &[
     ("queue", "Only those in this queue"),
+    ("type", "Only those of this type, or action reference"),
+    ("reason", "Only those for this reason: `exhausted`, `poison_suspect` or `at_most_once`"),
+    ("since", "Only those dead-lettered at or after this time, or within this long, such as `2h`"),
+    ("until", "Only those dead-lettered before this time, or longer ago than this"),
+    ("error_contains", "Only those whose latest error contains this, in upper or lower case"),
     ("limit", "Page size, 50 by default"),
     ("cursor", "`next_cursor` of the previous page"),
     ("offset", "Rows to skip"),

@@ -13,12 +13,10 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Timestamp;
 use outlast_store::query::Page;
 use outlast_wire::ojs::names;
-use outlast_wire::time::When;
-use outlast_wire::{Fault, duration};
-use serde_json::Value;
+use outlast_wire::{Fault, time};
 use uuid::Uuid;
 
 use super::App;
@@ -226,14 +224,7 @@ impl ApiRequest {
     /// Returns the time in the query, which may also be how long ago it was.
     pub(crate) fn time(&self, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         let Some(text) = self.query(name) else { return Ok(None) };
-        if let Some(When::At(at)) = When::parse(&text) {
-            return Ok(Some(at));
-        }
-        let ago = duration::value(&Value::String(text));
-        let before = |ago: Span| now.0.saturating_sub(i64::try_from(ago.0).unwrap_or(i64::MAX));
-        ago.map(|ago| Some(Timestamp(before(ago)))).ok_or_else(|| {
-            Fault::field(name, "must be a time such as 2026-11-21T12:00:00Z, or how long ago: 2h")
-        })
+        time::past(name, &text, now).map(Some)
     }
 
     /// Returns whether the query asks for something that is on or off.

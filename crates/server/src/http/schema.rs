@@ -14,8 +14,9 @@ use build::{
     any, data, flag, int, list, long_page, named, object, one_of, or_null, page, text, time, uuid,
 };
 use native::{
-    action, attempt, doctor, event, execution, execution_request, limit, limit_in_list,
-    limit_request, worker, worker_order, worker_order_request, workers_ordered,
+    action, attempt, doctor, event, execution, execution_request, letters_changed, letters_request,
+    limit, limit_in_list, limit_request, worker, worker_order, worker_order_request,
+    workers_ordered,
 };
 use ojs::{job, job_request, queue, queue_request, queue_set};
 
@@ -40,6 +41,8 @@ pub(crate) enum Schema {
     WorkerOrders,
     WorkersOrdered,
     WorkerOrderRequest,
+    LettersRequest,
+    LettersChanged,
     LimitRequest,
     Limits,
     LimitGone,
@@ -126,6 +129,8 @@ impl Schema {
             Self::Worker => data(named("Worker")),
             Self::Workers => page("Worker"),
             Self::Forgotten => data(object(&[("id", uuid()), ("forgotten", flag())])),
+            Self::LettersRequest => letters_request(),
+            Self::LettersChanged => letters_changed(),
             Self::Limit => data(named("Limit")),
             Self::WorkerOrders => object(&[("data", list(worker_order()))]),
             Self::WorkersOrdered => data(workers_ordered()),

@@ -5,6 +5,7 @@
 mod access;
 mod api;
 mod beats;
+mod dead_letters;
 mod doctor;
 mod events;
 mod executions;

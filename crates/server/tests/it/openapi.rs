@@ -168,6 +168,11 @@ async fn work_on_plain_jobs(api: &mut Described) {
             api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{id}"), None).await.expect(200);
         }
     }
+    for verb in ["retry", "purge"] {
+        let path = format!("/api/v1/dead-letters/{verb}");
+        api.post(&path, json!({"all": true, "dry_run": true})).await.expect(200);
+        api.post(&path, json!({})).await.expect(400);
+    }
     let letters = api.get("/ojs/v1/dead-letter").await.expect(200);
     let letter = |n: usize| letters["jobs"][n]["id"].as_str().expect("a dead letter").to_owned();
     api.get(&format!("/ojs/v1/dead-letter/{}", letter(0))).await.expect(200);

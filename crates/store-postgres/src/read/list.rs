@@ -1,11 +1,9 @@
 //! Lists of jobs and dead letters, newest first. [`outlast_store_rules::list`] plans and walks them.
 
 use outlast_core::id::JobId;
-use outlast_core::job::DeadLetterReason;
-use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store::query::{DeadLetterPage, JobPage, JobQuery};
 use outlast_store::record::JobRecord;
 use outlast_store_rules::list::{self, Dialect, Look, Tallied, Values};
 use tokio_postgres::types::ToSql;
@@ -29,6 +27,7 @@ impl Look for Reader {
         found_by_id: "j.seq = any(array(
             select i.seq from job_row i where i.id between $6::uuid and $7::uuid))",
         created: ("$8::bigint", "$9::bigint"),
+        lettered: ("$14::bigint", "$15::bigint"),
         with_keys: "not exists (select 1 from unnest($11::text[]) k
             where position(k in coalesce(j.keys, '')) = 0)",
         with_error: |error| {
@@ -61,7 +60,8 @@ impl Look for Reader {
             and ($6::uuid is null or true) and ($7::uuid is null or true)
             and ($8::bigint is null or true) and ($9::bigint is null or true)
             and ($10::bigint[] is null or true) and ($11::text[] is null or true)
-            and ($12::text is null or true) and ($13::text is null or true)",
+            and ($12::text is null or true) and ($13::text is null or true)
+            and ($14::bigint is null or true) and ($15::bigint is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -82,7 +82,9 @@ impl Look for Reader {
         let from = values.created_from.map(|at| at.0);
         let before = values.created_before.map(|at| at.0);
         let (low, high) = values.range;
-        let values: [Param<'_>; 13] = [
+        let lettered = [values.lettered_from, values.lettered_before].map(|at| at.map(|at| at.0));
+        let [lettered_from, lettered_before] = lettered;
+        let values: [Param<'_>; 15] = [
             &values.classes,
             &worker,
             &low,
@@ -96,6 +98,8 @@ impl Look for Reader {
             &values.keys,
             &values.error,
             &values.id_suffix,
+            &lettered_from,
+            &lettered_before,
         ];
         column(self, sql, &values).await
     }
@@ -186,21 +190,10 @@ pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, S
 
 pub(crate) async fn dead_letters(
     reader: &Reader,
-    page: &Page,
+    query: &JobQuery,
 ) -> Result<DeadLetterPage, StoreError> {
-    let sql = "select seq, reason, at from dead_letter_row where seq < $1
-        order by seq desc limit $2";
-    let wanted = i64::from(page.limit) + 1;
-    let mut found: Vec<(i64, DeadLetterReason, Timestamp)> = Vec::new();
-    for row in &reader.all(sql, &[&list::cursor(page)?, &wanted]).await? {
-        let reason = row::parsed(row, 1, DeadLetterReason::parse)?;
-        found.push((get(row, 0)?, reason, row::time(row, 2)?));
-    }
-    let seqs: Vec<i64> = found.iter().map(|(seq, ..)| *seq).collect();
-    let mut jobs = listed(reader, &seqs, |_| true).await?;
-    let total = reader
-        .one("select coalesce(sum(exhausted + abandoned), 0)::bigint from live_tally", &[])
-        .await?;
-    let total = total.map_or(Ok(0), |row| row::count(&row, 0))?;
-    list::dead_letters(found, total, page.limit, |seq| Ok(jobs.remove(&seq)))
+    let numbers = list::find(reader, query).await?;
+    let has_error = |job: &JobRecord| query.has_error(job);
+    let mut found = listed(reader, &numbers.seqs, has_error).await?;
+    list::dead_letters(query, numbers, |seq| Ok(found.remove(&seq)))
 }

@@ -344,5 +344,5 @@ pub(crate) fn order(action: JobAction, job: JobId) -> JobOrder {
 }
 
 pub(crate) fn forget(job: JobId) -> ForgetDeadLetter {
-    ForgetDeadLetter { job, tenant: None, by: "operator".into() }
+    ForgetDeadLetter { job, tenant: None, by: "operator".into(), life: None }
 }

@@ -37,6 +37,9 @@ pub(super) async fn forget_dead_letter<B: Backend>(
     let Some(loaded) = find(backend, order.job, order.tenant.as_deref()).await? else {
         return Ok(Err(NotFound));
     };
+    if order.life.is_some_and(|life| life != loaded.job.life) {
+        return Ok(Err(NotFound));
+    }
     let Some(reason) = backend.take_dead_letter(loaded.seq).await? else {
         return Ok(Err(NotFound));
     };

@@ -4,7 +4,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
-use outlast_store::query::JobQuery;
+use outlast_store::query::{JobQuery, LetterFilter};
 
 use super::{Plan, Source};
 
@@ -23,6 +23,8 @@ pub struct Dialect {
     pub found_by_id: &'static str,
     /// The time from which on jobs were made, and the time before which they were.
     pub created: (&'static str, &'static str),
+    /// The time from which on dead letters became so, and the time before which they did.
+    pub lettered: (&'static str, &'static str),
     /// A text in the keys, each of which a column must contain.
     pub with_keys: &'static str,
     /// A part of the text of an error, in lower case; `{}` is what must contain it.
@@ -59,6 +61,10 @@ pub struct Values {
     pub created_from: Option<Timestamp>,
     /// Made before this time.
     pub created_before: Option<Timestamp>,
+    /// Dead-lettered at this time or later.
+    pub lettered_from: Option<Timestamp>,
+    /// Dead-lettered before this time.
+    pub lettered_before: Option<Timestamp>,
     /// What each of the keys is in the text of all.
     pub keys: Vec<String>,
     /// What an error contains.
@@ -82,6 +88,8 @@ impl Values {
             ids: query.ids,
             created_from: query.created_from,
             created_before: query.created_before,
+            lettered_from: query.letters.and_then(|letters| letters.from),
+            lettered_before: query.letters.and_then(|letters| letters.before),
             keys: query.keys.iter().filter_map(|(name, value)| pair(name, value)).collect(),
             error: query.error.as_deref().map(plain_part),
             id_suffix: query.id_suffix.clone(),
@@ -157,6 +165,9 @@ impl Filter {
         all.flag(query.abandoned, LETTER);
         all.flag(query.timed_out, TIMED_OUT);
         all.flag(query.started, STARTED);
+        if let Some(letters) = query.letters {
+            all.add(of_letters(letters, dialect));
+        }
         all.look_inside(query);
         all
     }
@@ -243,11 +254,14 @@ impl Filter {
             }
             Source::Held => format!("x.worker = {}", dialect.worker),
             Source::Attempts => format!("t.worker = {}", dialect.worker),
-            Source::Jobs => "true".into(),
+            // What is asked of dead letters is asked of the job.
+            Source::Letters | Source::Jobs => "true".into(),
             Source::Ids => dialect.found_by_id.into(),
         });
         match source {
-            Source::Held | Source::Attempts | Source::Ids => self.in_states(states),
+            Source::Held | Source::Attempts | Source::Letters | Source::Ids => {
+                self.in_states(states)
+            }
             _ => self,
         }
     }
@@ -303,6 +317,7 @@ impl Filter {
                 format!("{} where state <> 'completed'", dialect.failed_alone),
             ),
             Source::Attempts => both(ATTEMPTS, "t"),
+            Source::Letters => both("dead_letter_row", "l"),
             Source::Jobs | Source::Ids => ("job_row j".into(), "job_row where true".into()),
         }
     }
@@ -328,6 +343,15 @@ pub(super) fn first_made_at(dialect: &Dialect) -> String {
          select b.low from b
          where b.low >= b.high and b.low >= {low} and b.low < {high} and {all} limit {limit}"
     )
+}
+
+/// That a job is one of some dead letters.
+fn of_letters(letters: LetterFilter, dialect: Dialect) -> String {
+    let reason = letters.reason.map(|reason| format!(" and d.reason = '{}'", reason.as_str()));
+    let from = letters.from.map(|_| format!(" and d.at >= {}", dialect.lettered.0));
+    let before = letters.before.map(|_| format!(" and d.at < {}", dialect.lettered.1));
+    let more: String = [reason, from, before].into_iter().flatten().collect();
+    format!("exists (select 1 from dead_letter_row d where d.seq = j.seq{more})")
 }
 
 fn names(states: &[State], among: &[State]) -> String {

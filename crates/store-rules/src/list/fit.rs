@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::job::DeadLetterReason;
 use outlast_core::limits::{LISTED_BYTES_MAX, PAGE_BYTES_MAX};
-use outlast_core::time::Timestamp;
 use outlast_store::error::StoreError;
 use outlast_store::job::Payload;
 use outlast_store::query::{DeadLetter, DeadLetterPage, JobPage, JobQuery};
@@ -70,30 +68,26 @@ pub fn filled(
     Ok(JobPage { jobs, next, total })
 }
 
-/// Makes a page of dead letters of the numbers, reasons and times that were found, of which one
-/// more than fits was looked for; otherwise as [`filled`].
+/// Makes a page of the dead letters among the jobs that were found; otherwise as [`filled`].
 ///
 /// # Errors
 /// Returns why a job could not be read.
 pub fn dead_letters(
-    mut found: Vec<(i64, DeadLetterReason, Timestamp)>,
-    total: u64,
-    limit: u32,
+    query: &JobQuery,
+    Numbers { seqs, mut next, total }: Numbers,
     mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<DeadLetterPage, StoreError> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let mut next = found.last().filter(|_| more).map(|(seq, ..)| seq.to_string());
-    let mut letters: Vec<DeadLetter> = Vec::with_capacity(found.len());
-    let mut fit = Fit::default();
-    for (seq, reason, at) in found {
-        let Some(job) = job(seq)? else { continue };
+    let (mut letters, mut fit) = (Vec::<DeadLetter>::with_capacity(seqs.len()), Fit::default());
+    for seq in seqs {
+        let Some(job) = job(seq)?.filter(|job| query.has_error(job)) else { continue };
+        // One that was replayed meanwhile is none.
+        let (Some(reason), Some(at)) = (job.dead_letter, job.finished) else { continue };
         if !fit.takes(job.bytes()) {
             next = letters.last().map(|last| last.cursor.clone());
             break;
         }
         letters.push(DeadLetter { job, reason, at, cursor: seq.to_string() });
     }
+    let total = total.filter(|_| query.error.is_none());
     Ok(DeadLetterPage { letters, next, total })
 }

@@ -1,10 +1,9 @@
 //! Lists of jobs and dead letters, newest first. [`outlast_store_rules::list`] plans and walks them.
 
 use outlast_core::id::JobId;
-use outlast_core::job::DeadLetterReason;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
-use outlast_store::query::{DeadLetterPage, JobPage, JobQuery, Page};
+use outlast_store::query::{DeadLetterPage, JobPage, JobQuery};
 use outlast_store_rules::list::{self, Dialect, Look, Tallied, Values};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
@@ -24,6 +23,7 @@ impl Look for Lists<'_> {
         ids: ("?6", "?7"),
         found_by_id: "j.seq in (select i.seq from job_row i where i.id between ?6 and ?7)",
         created: ("?8", "?9"),
+        lettered: ("?14", "?15"),
         with_keys: "not exists (select 1 from json_each(?11) k
             where instr(coalesce(j.keys, ''), k.value) = 0)",
         with_error: |error| {
@@ -38,7 +38,7 @@ impl Look for Lists<'_> {
         failed: "finished f indexed by finished_failed",
         failed_alone: "finished indexed by finished_failed",
         in_blocks: None,
-        names_all: "(?13 is null or true)",
+        names_all: "(?15 is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -69,6 +69,8 @@ impl Look for Lists<'_> {
             serde_json::to_string(&values.keys).unwrap_or_default().into(),
             values.error.clone().into(),
             values.id_suffix.clone().into(),
+            values.lettered_from.map(|at| at.0).into(),
+            values.lettered_before.map(|at| at.0).into(),
         ];
         self.column(sql, values)
     }
@@ -173,21 +175,10 @@ pub(crate) fn jobs(db: &Connection, query: &JobQuery) -> Result<JobPage, StoreEr
     list::filled(query, found, |seq| listed(db, seq).map(Some))
 }
 
-pub(crate) fn dead_letters(db: &Connection, page: &Page) -> Result<DeadLetterPage, StoreError> {
-    let mut select = db
-        .prepare_cached(
-            "select seq, reason, at from dead_letter_row where seq < ? order by seq desc limit ?",
-        )
-        .map_err(failed)?;
-    let rows = select
-        .query_map((list::cursor(page)?, i64::from(page.limit) + 1), |row| {
-            let reason = row::parsed(row, 1, DeadLetterReason::parse)?;
-            Ok((row.get::<_, i64>(0)?, reason, row::time(row, 2)?))
-        })
-        .map_err(failed)?;
-    let found = rows.collect::<Result<_, _>>().map_err(failed)?;
-    let sql = "select coalesce(sum(exhausted + abandoned), 0) from tally";
-    let total = Lists(db).column(sql, Vec::new())?.first().copied().unwrap_or(0);
-    let total = u64::try_from(total).unwrap_or(0);
-    list::dead_letters(found, total, page.limit, |seq| listed(db, seq).map(Some))
+pub(crate) fn dead_letters(
+    db: &Connection,
+    query: &JobQuery,
+) -> Result<DeadLetterPage, StoreError> {
+    let found = list::at_once(list::find(&Lists(db), query))?;
+    list::dead_letters(query, found, |seq| listed(db, seq).map(Some))
 }

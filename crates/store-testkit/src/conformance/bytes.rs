@@ -135,7 +135,8 @@ fn page_of_dead_letters_ends_at_its_bytes_and_the_next_one_goes_on<H: Harness>(
     ids.reverse();
     let (mut listed, mut cursor) = (Vec::new(), None);
     loop {
-        let page = world.ask(world.store().dead_letters(Page { limit: 1_000, cursor }));
+        let query = JobQuery::dead_letters(Page { limit: 1_000, cursor });
+        let page = world.ask(world.store().dead_letters(query));
         let bytes: usize = page.letters.iter().map(|letter| letter.job.bytes()).sum();
         assert!(bytes <= PAGE_BYTES_MAX, "a page of {bytes} bytes");
         listed.extend(page.letters.iter().map(|letter| letter.job.job.id));

@@ -85,7 +85,7 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
         format!("{in_flight:#?}"),
         format!("{:#?}", world.ask(store.backlog())),
         format!("{:#?}", world.ask(store.queues())),
-        format!("{:#?}", world.ask(store.dead_letters(page))),
+        format!("{:#?}", world.ask(store.dead_letters(JobQuery::dead_letters(page)))),
         format!("{events:#?}"),
         format!("{:#?}", world.ask(store.next_due())),
     ]

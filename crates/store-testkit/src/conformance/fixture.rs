@@ -25,7 +25,7 @@ use outlast_store::job::{
     ClassId, ClassKey, EnqueueRefusal, First, NewJob, Origin, Payload, Route,
 };
 use outlast_store::limit::GateQuery;
-use outlast_store::query::{LogQuery, Page};
+use outlast_store::query::{JobQuery, LogQuery, Page};
 use outlast_store::reply::{Claimed, Reply};
 use outlast_store::store::Store;
 use uuid::Uuid;
@@ -247,8 +247,8 @@ pub async fn check(store: &dyn Store) {
     assert_eq!(tried[0].pack_digest.as_deref(), Some(PACK));
     let logs = LogQuery { job: id(COMPLETED), after: 0, limit: 10 };
     assert_eq!(store.logs(logs).await.expect("the store reads").lines[0].bytes, b"printed");
-    let page = Page { limit: 10, cursor: None };
-    assert_eq!(store.dead_letters(page).await.expect("the store reads").total, 1);
+    let letters = JobQuery::dead_letters(Page { limit: 10, cursor: None });
+    assert_eq!(store.dead_letters(letters).await.expect("the store reads").total, Some(1));
     let pauses = store.pauses().await.expect("the store reads");
     assert_eq!(pauses.iter().filter(|queue| queue.paused).count(), 1);
     let query = EventQuery {

@@ -65,8 +65,9 @@ impl Read {
                 format!("{} attempts", store.cancelled_of(vec![worker]).await?.len())
             }
             Self::Other("dead letters") => {
-                let page = store.dead_letters(Page { limit: 100, cursor: None }).await?;
-                format!("{} of {}", page.letters.len(), page.total)
+                let query = JobQuery::dead_letters(Page { limit: 100, cursor: None });
+                let page = store.dead_letters(query).await?;
+                format!("{} of {:?}", page.letters.len(), page.total)
             }
             Self::Other("page of workers") => {
                 let page = store.workers_page(WorkerQuery::all(100)).await?;

@@ -1,11 +1,15 @@
 //! Orders: cancel, activate, replay, dead letters, tenants.
 
+use std::num::NonZeroU32;
+
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
-use outlast_store::command::{Command, First, JobAction, JobOrder, ReportedOutcome, Seen};
-use outlast_store::query::Page;
+use outlast_store::command::{
+    Command, First, ForgetDeadLetter, JobAction, JobOrder, ReportedOutcome, Seen,
+};
+use outlast_store::query::{JobQuery, Page};
 use outlast_store::reply::{MoveRefusal, NotFound, Reply};
 use outlast_store::store::Store as _;
 
@@ -120,9 +124,10 @@ fn dead_letter<H: Harness>(world: &mut World<'_, H>) -> JobId {
 }
 
 fn letters<H: Harness>(world: &World<'_, H>) -> Vec<JobId> {
-    let page = world.ask(world.store().dead_letters(Page { limit: 10, cursor: None }));
+    let query = JobQuery::dead_letters(Page { limit: 10, cursor: None });
+    let page = world.ask(world.store().dead_letters(query));
     let letters = page.letters.iter().map(|letter| letter.job.job.id).collect::<Vec<_>>();
-    assert_eq!(page.total, u64::try_from(letters.len()).unwrap());
+    assert_eq!(page.total, u64::try_from(letters.len()).ok());
     letters
 }
 
@@ -171,7 +176,12 @@ fn only_discarded_jobs_are_replayed<H: Harness>(world: &mut World<'_, H>) {
 
 fn forgotten_dead_letter_leaves_the_job_discarded<H: Harness>(world: &mut World<'_, H>) {
     let id = dead_letter(world);
-    assert_eq!(world.one(Command::ForgetDeadLetter(forget(id))), Reply::Forgotten(Ok(())));
+    let of_next_life = ForgetDeadLetter { life: NonZeroU32::new(2), ..forget(id) };
+    let not_found = Reply::Forgotten(Err(NotFound));
+    assert_eq!(world.one(Command::ForgetDeadLetter(of_next_life)), not_found);
+    assert_eq!(letters(world), [id]);
+    let of_this_life = ForgetDeadLetter { life: NonZeroU32::new(1), ..forget(id) };
+    assert_eq!(world.one(Command::ForgetDeadLetter(of_this_life)), Reply::Forgotten(Ok(())));
     assert_eq!(world.one(Command::ForgetDeadLetter(forget(id))), Reply::Forgotten(Err(NotFound)));
     assert_eq!(letters(world), []);
     assert_eq!((world.read(id).state, world.read(id).dead_letter), (State::Discarded, None));

@@ -412,7 +412,7 @@ pub(crate) fn order(action: JobAction, job: JobId) -> JobOrder {
 }
 
 pub(crate) fn forget(job: JobId) -> ForgetDeadLetter {
-    ForgetDeadLetter { job, tenant: None, by: "test".into() }
+    ForgetDeadLetter { job, tenant: None, by: "test".into(), life: None }
 }
 
 pub(crate) fn lapse(worker: WorkerId, renewal: u64, scope: LapseScope) -> Command {

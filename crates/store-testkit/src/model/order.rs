@@ -36,6 +36,14 @@ impl Tx<'_> {
 
     pub(super) fn forget_dead_letter(&mut self, order: &ForgetDeadLetter) -> Result<(), NotFound> {
         let seq = self.ordered(order.job, order.tenant.as_ref()).map_err(|_refusal| NotFound)?;
+        if self
+            .tables
+            .rows
+            .get(&seq)
+            .is_none_or(|row| order.life.is_some_and(|life| life != row.job.life))
+        {
+            return Err(NotFound);
+        }
         let taken =
             self.tables.change(seq, |row| (row.dead_letter.take(), Arc::clone(&row.stored)));
         let Some((Some(_), stored)) = taken else { return Err(NotFound) };

@@ -147,6 +147,9 @@ impl Row {
             && query.ids.is_none_or(|(from, to)| (from..=to).contains(&self.stored.id))
             && query.created_from.is_none_or(|from| self.stored.created >= from)
             && query.created_before.is_none_or(|before| self.stored.created < before)
+            && query.letters.is_none_or(|letters| {
+                self.dead_letter.is_some_and(|(reason, at)| letters.matches(reason, at))
+            })
     }
 }
 
@@ -177,12 +180,16 @@ impl Tables {
     }
 
     pub(super) fn jobs(&self, query: &JobQuery) -> Result<JobPage, StoreError> {
+        list::filled(query, self.numbers(query)?, |seq| Ok(self.listed(seq)))
+    }
+
+    fn numbers(&self, query: &JobQuery) -> Result<Numbers, StoreError> {
         let before = before(&query.page)?;
         let matching = || self.rows.iter().rev().filter(|(_, row)| row.matches(query));
         let rows = matching().filter(|(seq, _)| **seq < before);
         let (seqs, next) = cut(rows.map(|(seq, _)| (*seq, number(*seq))).collect(), &query.page);
         let total = u64::try_from(matching().count()).ok();
-        list::filled(query, Numbers { seqs, next, total }, |seq| Ok(self.listed(seq)))
+        Ok(Numbers { seqs, next, total })
     }
 
     fn listed(&self, number: i64) -> Option<JobRecord> {
@@ -395,18 +402,8 @@ impl Tables {
         queues.into_values().collect()
     }
 
-    pub(super) fn dead_letters(&self, page: &Page) -> Result<DeadLetterPage, StoreError> {
-        let before = before(page)?;
-        let letters = || {
-            self.rows.iter().rev().filter_map(|(seq, row)| {
-                let (reason, at) = row.dead_letter?;
-                Some((*seq, reason, at))
-            })
-        };
-        let total = u64::try_from(letters().count()).unwrap_or(u64::MAX);
-        let found = letters().filter(|(seq, ..)| *seq < before);
-        let found = found.map(|(seq, reason, at)| (number(seq), reason, at)).collect();
-        list::dead_letters(found, total, page.limit, |seq| Ok(self.listed(seq)))
+    pub(super) fn dead_letters(&self, query: &JobQuery) -> Result<DeadLetterPage, StoreError> {
+        list::dead_letters(query, self.numbers(query)?, |seq| Ok(self.listed(seq)))
     }
 
     pub(super) fn next_due(&self) -> Option<Timestamp> {

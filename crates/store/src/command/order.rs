@@ -1,5 +1,7 @@
 //! Orders of operators and producers about one job.
 
+use std::num::NonZeroU32;
+
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Event, Job, State};
 
@@ -56,6 +58,8 @@ pub struct ForgetDeadLetter {
     pub tenant: Option<String>,
     /// Who orders it, for the event log.
     pub by: String,
+    /// The life that the dead letter has to be of; one of a later life is not found.
+    pub life: Option<NonZeroU32>,
 }
 
 /// The job as its caller saw it when giving an order.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast_e2e::process::run_to_end;
 use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
 use serde_json::{Value, json};
@@ -21,6 +22,17 @@ fn await_next(scene: &Scene, before: &Worker, state: &str) -> Value {
 
 fn order(scene: &Scene, id: &str, verb: &str) {
     let _ = scene.api().post(&format!("/api/v1/workers/{id}/{verb}"), &json!({})).expect(200);
+}
+
+/// Waits until the engine itself follows an order: it has told its guardian of it by then, which is a
+/// little later than the server knows.
+fn await_own_stage(worker: &Worker, stage: &str) {
+    eventually(&format!("the engine is {stage}"), within(HEARTBEAT), || {
+        let arguments = ["health", "worker", "--name", worker.name(), "-o", "json"];
+        let said = run_to_end(&arguments, within(HEARTBEAT)).stdout;
+        let said: Value = serde_json::from_str(&said).ok()?;
+        (said["stage"] == stage).then_some(())
+    });
 }
 
 #[test]
@@ -49,7 +61,7 @@ fn a_worker_that_was_ordered_quiet_stays_so_until_it_is_resumed() {
     let scene = Scene::start();
     let worker = scene.worker("quiet");
     order(&scene, worker.id(), "quiet");
-    scene.await_worker(worker.id(), "quiet", within(HEARTBEAT));
+    await_own_stage(&worker, "quiet");
     worker.kill_engine();
     let next = await_next(&scene, &worker, "quiet");
     let job = scene.run(Run::short());
@@ -70,7 +82,7 @@ fn a_worker_that_was_ordered_to_drain_ends_when_its_engine_is_killed() {
     let job = scene.run(Run::holding_once(Duration::from_secs(120)));
     scene.await_status(&job, "running", within(LEASE));
     order(&scene, worker.id(), "drain");
-    scene.await_worker(worker.id(), "draining", within(HEARTBEAT));
+    await_own_stage(&worker, "draining");
     worker.kill_engine();
     assert_eq!(worker.await_end(within(SWEEP)), Some(0));
     let _heir = scene.worker("heir");

@@ -21,6 +21,7 @@ mod connections;
 mod containment;
 mod crash_points;
 mod damaged_store;
+mod dead_letters;
 mod deployment;
 mod dispatch_across_servers;
 mod doctor;

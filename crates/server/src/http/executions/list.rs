@@ -42,6 +42,7 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),
         created_from: req.time("created_after", now)?,
         created_before: req.time("created_before", now)?,
+        letters: None,
         page,
     };
     let query = narrowed(query, &statuses);

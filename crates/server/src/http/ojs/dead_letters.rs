@@ -1,8 +1,9 @@
 //! Dead letters: look, replay, take off the list.
 
 use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder};
-use outlast_store::query::{DeadLetter, Page};
+use outlast_store::query::{DeadLetter, JobQuery, LetterFilter};
 use outlast_store_rules::list::Fit;
+use outlast_wire::dead_letter;
 use outlast_wire::json::Object;
 
 use super::jobs;
@@ -12,17 +13,30 @@ use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, orders};
 
-/// Most pages read for one response that is filtered by queue.
+/// Most pages read for one response: a page of the store is short where few of many match.
 const PAGES_MAX: usize = 100;
 
 /// Lists a page. Its cursor is that of the last letter on it: the page of the store that the
-/// letter came from may hold more of the same queue.
+/// letter came from may hold more.
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let page = req.page()?;
     let limit = page.limit;
     let offset = req.number::<usize>("offset")?.unwrap_or(0);
-    let queue = req.query("queue");
-    let Found { letters, mut next, total } = find(&req.app, queue.as_deref(), page, offset).await?;
+    let now = req.app.now().await?;
+    let reason =
+        req.query("reason").map(|word| dead_letter::reason("reason", &word)).transpose()?;
+    let query = JobQuery {
+        queue: req.query("queue"),
+        job_type: req.query("type"),
+        error: req.query("error_contains"),
+        letters: Some(LetterFilter {
+            reason,
+            from: req.time("since", now)?,
+            before: req.time("until", now)?,
+        }),
+        ..JobQuery::dead_letters(page)
+    };
+    let Found { letters, mut next, total } = find(&req.app, query, offset).await?;
     let (mut shown, mut fit, mut last) = (Vec::with_capacity(letters.len()), Fit::default(), None);
     for DeadLetter { job, reason, at, cursor } in letters {
         let details = JobDetails::of(&req.app, job).await?;
@@ -44,7 +58,8 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.end();
         });
         object.object("pagination", |object| {
-            object.number("total", total);
+            let total = total.map(|total| total.to_string());
+            object.raw_or_null("total", total.as_deref());
             object.number("limit", limit);
             object.number("offset", offset);
             object.flag("has_more", next.is_some());
@@ -53,65 +68,38 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-/// A page of the dead letters of one queue or of all.
+/// A page of dead letters.
 struct Found {
     letters: Vec<DeadLetter>,
     /// Cursor of the next page, if there may be one.
     next: Option<String>,
-    total: u64,
+    /// How many match in all, where that is known.
+    total: Option<u64>,
 }
 
-async fn find(
-    app: &App,
-    queue: Option<&str>,
-    Page { limit, mut cursor }: Page,
-    offset: usize,
-) -> Result<Found, ApiError> {
-    let store = app.engine.store();
-    let wanted = |letter: &DeadLetter| queue.is_none_or(|name| letter.job.job.key.queue == name);
-    let size = usize::try_from(limit).unwrap_or(usize::MAX);
-    let (mut letters, mut skipped, mut total) = (Vec::new(), 0, 0);
-    let all_of_queue = match queue {
-        Some(queue) => Some(of_queue(app, queue).await?),
-        None => None,
-    };
-    // Behind the last one of the queue there may be very many others.
-    let is_first = cursor.is_none();
-    let is_all = |seen: usize| {
-        is_first && all_of_queue.is_some_and(|all| u64::try_from(seen).is_ok_and(|it| it >= all))
-    };
-    if is_all(0) {
-        return Ok(Found { letters, next: None, total });
-    }
-    'pages: for _ in 0..PAGES_MAX {
-        let has_cursor = cursor.is_some();
-        let page = store.dead_letters(Page { limit, cursor }).await;
+async fn find(app: &App, mut query: JobQuery, mut offset: usize) -> Result<Found, ApiError> {
+    let size = usize::try_from(query.page.limit).unwrap_or(usize::MAX);
+    let (mut letters, mut all, mut next) = (Vec::new(), None, None);
+    for nth in 0..PAGES_MAX {
+        let has_cursor = query.page.cursor.is_some();
+        let page = app.engine.store().dead_letters(query.clone()).await;
         let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
-        (cursor, total) = (page.next, page.total);
-        for letter in page.letters.into_iter().filter(wanted) {
-            if skipped < offset {
-                skipped += 1;
-            } else if letters.len() < size {
-                letters.push(letter);
-            } else {
-                cursor = letters.last().map(|last: &DeadLetter| last.cursor.clone());
-                break 'pages;
-            }
+        // A later page knows no more.
+        all = if nth == 0 { page.total } else { all };
+        let skipped = offset.min(page.letters.len());
+        offset -= skipped;
+        letters.extend(page.letters.into_iter().skip(skipped));
+        next = page.next;
+        if letters.len() > size {
+            letters.truncate(size);
+            next = letters.last().map(|last: &DeadLetter| last.cursor.clone());
         }
-        if is_all(skipped + letters.len()) {
-            cursor = None;
-        }
-        // Without a filter the next page of the store is the next page.
-        if cursor.is_none() || (queue.is_none() && letters.len() >= size) {
+        if next.is_none() || letters.len() >= size {
             break;
         }
+        query.page.cursor.clone_from(&next);
     }
-    Ok(Found { letters, next: cursor, total: all_of_queue.unwrap_or(total) })
-}
-
-/// How many dead letters a queue has.
-async fn of_queue(app: &App, queue: &str) -> Result<u64, ApiError> {
-    Ok(app.engine.store().counts_of(queue.to_owned(), None).await?.dead_letters())
+    Ok(Found { letters, next, total: all })
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -141,7 +129,7 @@ pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
 
 pub(super) async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (job, tenant) = (req.job().await?, req.tenant()?);
-    let order = ForgetDeadLetter { job, tenant, by: req.by() };
+    let order = ForgetDeadLetter { job, tenant, by: req.by(), life: None };
     if req.app.engine.submit(order).await?.is_err() {
         let message = format!("job {job} is not a dead letter");
         return Err(ApiError::not_found(Missing::DeadLetter, message));

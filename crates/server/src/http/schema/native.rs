@@ -1,6 +1,7 @@
 //! Schemas of executions, workers and related resources.
 
 use outlast_core::evidence::EvidenceCode;
+use outlast_core::job::DeadLetterReason;
 use serde_json::{Value, json};
 
 use super::build::{
@@ -115,6 +116,34 @@ fn resources() -> Value {
 pub(super) fn resources_request() -> Value {
     let amount = || json!({"type": ["number", "string"]});
     object(&[("memory?", amount()), ("cpu?", amount()), ("processes?", amount())])
+}
+
+/// Which dead letters; `all` if no filter is set.
+pub(super) fn letters_request() -> Value {
+    let reasons = DeadLetterReason::ALL.map(DeadLetterReason::as_str);
+    object(&[
+        ("queue?", text()),
+        ("type?", text()),
+        ("reason?", one_of(&reasons)),
+        ("since?", text()),
+        ("until?", text()),
+        ("error_contains?", text()),
+        ("all?", flag()),
+        ("dry_run?", flag()),
+        ("limit?", int()),
+        ("cursor?", text()),
+    ])
+}
+
+pub(super) fn letters_changed() -> Value {
+    data(object(&[
+        ("matched", int()),
+        ("changed", int()),
+        ("dry_run", flag()),
+        ("since", or_null(time())),
+        ("until", time()),
+        ("next_cursor", or_null(text())),
+    ]))
 }
 
 fn evidence_code() -> Value {

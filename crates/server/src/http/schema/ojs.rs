@@ -71,9 +71,7 @@ impl Schema {
     /// Schemas of queues, dead letters and the server itself.
     fn of_queues(self) -> Value {
         match self {
-            Self::Queues => {
-                object(&[("queues", list(named("Queue"))), ("pagination", offsets(&[]))])
-            }
+            Self::Queues => object(&[("queues", list(named("Queue"))), ("pagination", offsets())]),
             Self::QueueStats => object(&[
                 ("queue", json!({"anyOf": [named("Queue"), text()]})),
                 ("status", text()),
@@ -86,7 +84,16 @@ impl Schema {
             }
             Self::DeadLetters => object(&[
                 ("jobs", list(named("Job"))),
-                ("pagination", offsets(&[("next_cursor", or_null(text()))])),
+                (
+                    "pagination",
+                    object(&[
+                        ("total", or_null(int())),
+                        ("limit", int()),
+                        ("offset", int()),
+                        ("has_more", flag()),
+                        ("next_cursor", or_null(text())),
+                    ]),
+                ),
             ]),
             Self::DeadLetterGone => object(&[("deleted", flag()), ("job_id", uuid())]),
             Self::Health => object(&[
@@ -250,9 +257,6 @@ fn reported(more: &[(&str, Value)]) -> Value {
     object(&fields)
 }
 
-fn offsets(more: &[(&str, Value)]) -> Value {
-    let mut fields =
-        vec![("total", int()), ("limit", int()), ("offset", int()), ("has_more", flag())];
-    fields.extend_from_slice(more);
-    object(&fields)
+fn offsets() -> Value {
+    object(&[("total", int()), ("limit", int()), ("offset", int()), ("has_more", flag())])
 }

@@ -2,12 +2,12 @@
 
 use std::fmt::Debug;
 
-use outlast_core::job::State;
+use outlast_core::job::{DeadLetterReason, State};
 use outlast_store::command::Batch;
 use outlast_store::error::StoreError;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::GateQuery;
-use outlast_store::query::{JobPage, JobQuery, LogQuery, Page};
+use outlast_store::query::{JobPage, JobQuery, LetterFilter, LogQuery, Page};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{Applied, Pruned, Reply};
 use outlast_store::store::Store;
@@ -117,18 +117,7 @@ pub(super) fn reads<H: Harness>(
     }
     both.same("settings", ModelStore::queue_settings, H::Store::queue_settings, |all| all)?;
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
-    let page = || Page { limit: 100, cursor: None };
-    both.same(
-        "dead letters",
-        |it| it.dead_letters(page()),
-        |it| it.dead_letters(page()),
-        |page| {
-            let letters = page.letters.into_iter();
-            // Each store has its own cursors.
-            let letters = letters.map(|letter| (letter.job, letter.reason, letter.at));
-            (letters.collect::<Vec<_>>(), page.total)
-        },
-    )?;
+    both.dead_letters(filter)?;
     let query = || EventQuery {
         after: None,
         names: Vec::new(),
@@ -166,6 +155,37 @@ impl<'a, H: Harness> Both<'a, H> {
         let model = self.harness.block_on(of_model(self.model)).map_err(failed)?;
         let store = self.harness.block_on(of_store(self.store)).map_err(failed)?;
         same(what, &plain(model), &plain(store))
+    }
+
+    /// The dead letters: all, some of them, and those since and before one of them.
+    fn dead_letters(&self, filter: &Filter) -> Result<(), String> {
+        let all = || JobQuery::dead_letters(Page { limit: 100, cursor: None });
+        let only = |letters| JobQuery { letters: Some(letters), ..all() };
+        let found = self.harness.block_on(self.model.dead_letters(all()));
+        let found = found.map_err(|error| error.to_string())?.letters;
+        let at = found.get(found.len() / 2).map(|letter| letter.at);
+        let of_reason = |reason| only(LetterFilter { reason: Some(reason), ..Default::default() });
+        let mut queries: Vec<JobQuery> = DeadLetterReason::ALL.map(of_reason).into();
+        queries.extend([
+            all(),
+            JobQuery { letters: all().letters, ..of_filter(filter) },
+            only(LetterFilter { from: at, ..Default::default() }),
+            only(LetterFilter { before: at, ..Default::default() }),
+        ]);
+        for query in queries {
+            self.same(
+                &format!("dead letters of {query:?}"),
+                |it| it.dead_letters(query.clone()),
+                |it| it.dead_letters(query.clone()),
+                |page| {
+                    let letters = page.letters.into_iter();
+                    // Each store has its own cursors.
+                    let letters = letters.map(|letter| (letter.job, letter.reason, letter.at));
+                    (letters.collect::<Vec<_>>(), page.next.is_some(), page.total)
+                },
+            )?;
+        }
+        Ok(())
     }
 
     /// The counts of a queue, and of tenants in it.

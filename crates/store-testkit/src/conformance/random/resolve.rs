@@ -434,6 +434,7 @@ impl<H: Harness> View<'_, H> {
     }
 
     fn give_order(&self, job: u8, order: Order, tenant: bool) -> Command {
+        let life = job.is_multiple_of(3).then_some(NonZeroU32::MIN);
         let tenant = tenant.then(|| "acme".to_owned());
         let job = match order {
             Order::Cancel => job_id(job),
@@ -448,7 +449,7 @@ impl<H: Harness> View<'_, H> {
             Order::RunNow => JobAction::RunNow,
             Order::Replay => JobAction::Replay,
             Order::ForgetDeadLetter => {
-                return Command::ForgetDeadLetter(ForgetDeadLetter { job, tenant, by });
+                return Command::ForgetDeadLetter(ForgetDeadLetter { job, tenant, by, life });
             }
         };
         Command::Order(JobOrder { job, action, tenant, by, expected: None })

@@ -14,6 +14,8 @@ use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder, Seen};
 use outlast_store::query::{DeadLetter, JobQuery, LetterFilter, Page};
 use outlast_wire::dead_letter::{self, LettersOrder};
 
+use tokio::time::MissedTickBehavior;
+
 use super::error::ApiError;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
@@ -23,8 +25,12 @@ use crate::access::Scope;
 use crate::clock::boot_time;
 use crate::engine::Engine;
 
-/// How many are changed at once.
-const STEP: u32 = 250;
+/// How many are read at once.
+const READ: u32 = 250;
+/// How many are changed at once, and how long after each other: 6,000 a second. What others send is
+/// delayed by a small change now and then, and never by a large one.
+const STEP: usize = 30;
+const PAUSE: Duration = Duration::from_millis(5);
 /// After how long a request responds with where the next one goes on.
 const SPENT_MAX: Duration = Duration::from_secs(20);
 
@@ -91,17 +97,20 @@ async fn work_through(
 ) -> Result<Progress, ApiError> {
     let began = boot_time();
     let most = order.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-    let step = if order.dry_run { PAGE_MAX } else { STEP };
+    let read = if order.dry_run { PAGE_MAX } else { READ };
+    let mut pace = tokio::time::interval(PAUSE);
+    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut done = Progress { next: order.cursor.clone(), ..Progress::default() };
     loop {
         let left = u32::try_from(most - done.matched).unwrap_or(u32::MAX);
-        let page = Page { limit: step.min(left), cursor: done.next.clone() };
+        let page = Page { limit: read.min(left), cursor: done.next.clone() };
         let has_cursor = page.cursor.is_some();
         let found = engine.store().dead_letters(query(order, page)).await;
         let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
         done.matched += found.letters.len();
-        if !order.dry_run {
-            done.changed += apply(engine, change, &found.letters, by).await?;
+        for step in found.letters.chunks(STEP).filter(|_| !order.dry_run) {
+            pace.tick().await;
+            done.changed += apply(engine, change, step, by).await?;
         }
         done.next = found.next;
         let spent = Duration::from_millis(boot_time().since(began).as_millis());

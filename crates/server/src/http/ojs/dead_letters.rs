@@ -1,5 +1,7 @@
 //! Dead letters: look, replay, take off the list.
 
+use std::time::Duration;
+
 use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder};
 use outlast_store::query::{DeadLetter, JobQuery, LetterFilter};
 use outlast_store_rules::list::Fit;
@@ -7,14 +9,16 @@ use outlast_wire::dead_letter;
 use outlast_wire::json::Object;
 
 use super::jobs;
+use crate::clock::boot_time;
 use crate::http::error::{ApiError, Missing};
 use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
 use crate::http::{App, orders};
 
-/// Most pages read for one response: a page of the store is short where few of many match.
-const PAGES_MAX: usize = 100;
+/// For how long pages are read for one response: a page of the store is short where few of many
+/// match. The response is short, too, then, and its cursor goes on.
+const READING_MAX: Duration = Duration::from_millis(50);
 
 /// Lists a page. Its cursor is that of the last letter on it: the page of the store that the
 /// letter came from may hold more.
@@ -79,27 +83,31 @@ struct Found {
 
 async fn find(app: &App, mut query: JobQuery, mut offset: usize) -> Result<Found, ApiError> {
     let size = usize::try_from(query.page.limit).unwrap_or(usize::MAX);
-    let (mut letters, mut all, mut next) = (Vec::new(), None, None);
-    for nth in 0..PAGES_MAX {
+    let (mut letters, mut total, mut is_first) = (Vec::new(), None, true);
+    let began = boot_time();
+    loop {
         let has_cursor = query.page.cursor.is_some();
         let page = app.engine.store().dead_letters(query.clone()).await;
         let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
         // A later page knows no more.
-        all = if nth == 0 { page.total } else { all };
+        if std::mem::take(&mut is_first) {
+            total = page.total;
+        }
         let skipped = offset.min(page.letters.len());
         offset -= skipped;
         letters.extend(page.letters.into_iter().skip(skipped));
-        next = page.next;
+        let mut next = page.next;
         if letters.len() > size {
             letters.truncate(size);
             next = letters.last().map(|last: &DeadLetter| last.cursor.clone());
         }
-        if next.is_none() || letters.len() >= size {
-            break;
+        let spent = Duration::from_millis(boot_time().since(began).as_millis());
+        let is_late = spent >= READING_MAX && offset == 0;
+        if next.is_none() || letters.len() >= size || is_late {
+            return Ok(Found { letters, next, total });
         }
-        query.page.cursor.clone_from(&next);
+        query.page.cursor = next;
     }
-    Ok(Found { letters, next, total: all })
 }
 
 pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -10,6 +10,7 @@
 //! - [`peers`]: signals to and from other servers on the store
 //! - [`isolation`]: keeping a worker free for jobs that must run alone
 //! - [`limits`]: when classes whose jobs wait for a limit are claimed from again
+//! - [`late_orders`]: orders to workers that may be about to attach
 //! - [`missed`]: reading what they may have said while they were not heard
 //! - [`redispatch`]: how fast jobs of many dead workers are handed out again
 //! - [`slow_tries`]: trying commands of slow kinds apart
@@ -23,6 +24,7 @@ mod claims;
 mod commit;
 mod deferred;
 mod isolation;
+mod late_orders;
 mod limits;
 mod missed;
 mod peers;
@@ -33,6 +35,7 @@ mod unclaimable;
 
 pub(crate) use commit::SLOW_MAX;
 pub(crate) use deferred::{Subject, subject_of};
+pub(crate) use missed::StoredPhase;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,14 +224,17 @@ impl EventLoop {
             // Claims are planned in every turn, also for workers that poll again.
             Input::PollingChanged => self.shared.fleet.changed(),
             Input::Running { worker, session, running } => {
+                self.peers.missed.is_newer(worker);
                 if let Some(session) = self.sessions.current(worker, session) {
                     session.set_running(running);
                     self.shared.fleet.changed();
                 }
             }
             Input::Order { worker, order, by } => {
+                self.peers.missed.is_newer(worker);
                 if !self.order(worker, order, &by) {
-                    self.peers.order(worker, order, by);
+                    self.peers.order(worker, order, by.clone());
+                    self.peers.late_orders.keep(worker, order, by, boot_time());
                 }
             }
             Input::Heard(heard) => self.hear_peers(heard),
@@ -245,7 +251,7 @@ impl EventLoop {
             // Claims are planned in every turn.
             Input::RetryWaited => {}
             Input::BacklogRead => self.planning.backlog.reading = false,
-            Input::MissedRead => self.peers.missed.reading = false,
+            Input::MissedRead(phases) => self.missed_read(phases),
             Input::SideBatch(batch) => self.learn_side_batch(batch),
             Input::CloseSessions => {
                 self.shutdown = Shutdown::Closing;
@@ -292,11 +298,16 @@ impl EventLoop {
         if self.sessions.get(session.worker).is_some_and(|now| now.number > session.number) {
             return session.close(CloseReason::Superseded, SUPERSEDED);
         }
+        let worker = session.worker;
+        self.peers.missed.is_newer(worker);
         if self.shared.fleet.attached(Arc::clone(&session.facts)) {
-            self.peers.polls_again(session.worker);
+            self.peers.polls_again(worker);
         }
         if let Some(old) = self.sessions.insert(session) {
             old.close(CloseReason::Superseded, SUPERSEDED);
+        }
+        if let Some(late) = self.peers.late_orders.take(worker, boot_time()) {
+            self.order(worker, late.order, &late.by);
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
+use crate::engine::event_loop::StoredPhase;
 use crate::engine::sessions::Session;
 
 /// Answers one submitted command, and hands it back.
@@ -53,8 +54,8 @@ pub(crate) enum Input {
     RetryWaited,
     /// The read of the backlog that the loop began has ended.
     BacklogRead,
-    /// The read of what missed signals may have said has ended.
-    MissedRead,
+    /// The read of what missed signals may have said has ended, and found workers in these phases.
+    MissedRead(Vec<StoredPhase>),
     /// Signals of other servers on the store, or that some may have been missed.
     Heard(Heard),
     /// The server is about to stop: sessions are closed.

@@ -1,3 +1,4 @@
+mod orders;
 mod unresolved;
 
 use std::collections::BTreeMap;

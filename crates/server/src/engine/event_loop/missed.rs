@@ -5,11 +5,12 @@
 //! one says that some were lost. That may happen again and again, to a server with thousands of
 //! sessions. So one read is under way at a time, and asks about many workers at once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::id::WorkerId;
-use outlast_core::worker::order::WorkerOrder;
+use outlast_core::worker::order::{StandingOrder, WorkerOrder, in_force};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::{Store, StoreError};
 
@@ -29,6 +30,33 @@ pub(super) struct Missed {
     /// Signals were missed since the latest read began.
     pub(super) wanted: bool,
     pub(super) reading: bool,
+    /// Workers of which something newer was heard since then than what the read may find.
+    newer: HashSet<WorkerId>,
+}
+
+impl Missed {
+    /// Notes that what a read under way finds of a worker may be old.
+    pub(super) fn is_newer(&mut self, worker: WorkerId) {
+        if self.reading {
+            self.newer.insert(worker);
+        }
+    }
+}
+
+/// In which phase the store has a worker.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredPhase {
+    worker: WorkerId,
+    order: WorkerOrder,
+    /// Who gave the order that stands, if one keeps the worker quiet.
+    standing: Option<String>,
+}
+
+/// What a read found.
+#[derive(Debug, Default)]
+struct Found {
+    signals: Vec<Signal>,
+    phases: Vec<StoredPhase>,
 }
 
 impl EventLoop {
@@ -37,15 +65,15 @@ impl EventLoop {
         if !self.peers.missed.wanted || self.peers.missed.reading {
             return;
         }
-        self.peers.missed = Missed { wanted: false, reading: true };
+        self.peers.missed = Missed { reading: true, ..Missed::default() };
         let (store, inputs) = (Arc::clone(self.writer.store()), self.inputs.clone());
         let attached: Vec<WorkerId> = self.sessions.workers().collect();
         tokio::spawn(async move {
             let mut pause = RETRY_PAUSE_MIN;
             // Signals are not repeated, so this is retried until it succeeds.
-            let signals = loop {
-                match missed_signals(store.as_ref(), &attached).await {
-                    Ok(signals) => break signals,
+            let found = loop {
+                match missed(store.as_ref(), &attached).await {
+                    Ok(found) => break found,
                     Err(StoreError::Closed) => return,
                     Err(error) => {
                         tracing::warn!(%error, "failed to read what missed signals may have said; retrying");
@@ -59,30 +87,50 @@ impl EventLoop {
                 }
             };
             if let Some(inputs) = inputs.upgrade() {
-                drop(inputs.send(Input::Heard(Heard::Signals(signals))).await);
-                drop(inputs.send(Input::MissedRead).await);
+                drop(inputs.send(Input::Heard(Heard::Signals(found.signals))).await);
+                drop(inputs.send(Input::MissedRead(found.phases)).await);
             }
         });
     }
+
+    /// Tells the sessions here what they were ordered and have not heard. A worker may be quiet in the
+    /// store by itself, for a signal or for its health: that is no order, and it ends by itself.
+    pub(super) fn missed_read(&mut self, phases: Vec<StoredPhase>) {
+        let newer = std::mem::take(&mut self.peers.missed.newer);
+        self.peers.missed.reading = false;
+        for StoredPhase { worker, order, standing } in phases {
+            let Some(session) = self.sessions.get(worker).filter(|_| !newer.contains(&worker))
+            else {
+                continue;
+            };
+            let is_news = match order {
+                WorkerOrder::Quiet => session.running || standing.is_some(),
+                WorkerOrder::Resume => !session.running,
+                WorkerOrder::Drain => true,
+            };
+            if is_news {
+                let by = standing.unwrap_or_else(|| "store".to_owned());
+                self.order(worker, order, &by);
+            }
+        }
+    }
 }
 
-async fn missed_signals(
-    store: &dyn Store,
-    attached: &[WorkerId],
-) -> Result<Vec<Signal>, StoreError> {
-    let mut signals = Vec::new();
+async fn missed(store: &dyn Store, attached: &[WorkerId]) -> Result<Found, StoreError> {
+    let mut found = Found::default();
     for queue in store.pauses().await? {
-        signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
+        found.signals.push(Signal::Queue { queue: queue.name, paused: queue.paused });
     }
+    let standing = store.standing_orders().await?;
     for workers in attached.chunks(WORKERS_MAX) {
         for worker in store.workers_named(workers.to_vec()).await? {
             let order = WorkerOrder::from(worker.standing.phase);
-            let by = "store".to_owned();
-            signals.push(Signal::Phase { worker: worker.id.0, order: order.as_str().into(), by });
+            let standing = in_force(&standing, &worker.labels).map(StandingOrder::giver);
+            found.phases.push(StoredPhase { worker: worker.id, order, standing });
         }
         for attempt in store.cancelled_of(workers.to_vec()).await? {
-            signals.push(Signal::cancelled(attempt.worker, attempt.job, attempt.epoch));
+            found.signals.push(Signal::cancelled(attempt.worker, attempt.job, attempt.epoch));
         }
     }
-    Ok(signals)
+    Ok(found)
 }

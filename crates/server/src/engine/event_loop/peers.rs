@@ -12,6 +12,7 @@ use outlast_store::command::ClassId;
 use outlast_store::signal::{Heard, Signal};
 
 use super::EventLoop;
+use super::late_orders::LateOrders;
 use super::missed::Missed;
 use crate::clock::boot_time;
 
@@ -23,6 +24,8 @@ pub(super) struct Peers {
     signals: Vec<Signal>,
     /// What they said while they were not heard.
     pub(super) missed: Missed,
+    /// Orders to workers that were not attached here.
+    pub(super) late_orders: LateOrders,
 }
 
 impl Peers {
@@ -125,14 +128,15 @@ impl EventLoop {
             }
             Signal::Phase { worker, order, by } => {
                 let worker = WorkerId(worker);
+                self.peers.missed.is_newer(worker);
                 let running = self.sessions.get(worker).is_some_and(|it| it.running);
                 // Attached here, or to a third server, which has the signal too.
                 match WorkerOrder::parse(&order) {
                     Some(WorkerOrder::Resume) if running => {}
-                    Some(order) => {
-                        self.order(worker, order, &by);
+                    Some(order) if !self.order(worker, order, &by) => {
+                        self.peers.late_orders.keep(worker, order, by, boot_time());
                     }
-                    None => {}
+                    Some(_) | None => {}
                 }
             }
             Signal::Queue { queue, paused } => self.set_paused(&queue, paused),

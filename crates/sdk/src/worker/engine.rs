@@ -179,6 +179,15 @@ struct Fault {
     until: Option<BootTime>,
 }
 
+impl Fault {
+    /// Whether it is the same but for numbers, such as how much room is left: those change all the
+    /// time, and are no news.
+    fn is_like(&self, other: &Self) -> bool {
+        let words = |reason: &str| reason.replace(|c: char| c.is_ascii_digit(), "");
+        self.until == other.until && words(&self.reason) == words(&other.reason)
+    }
+}
+
 /// How long a worker is quiet after a fault that has no watcher: longer each time, until
 /// something runs again.
 const FAULT_FIRST: Span = Span::from_secs(1);

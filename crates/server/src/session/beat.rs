@@ -34,7 +34,7 @@ pub(super) async fn answer(engine: &Engine, request: BeatRequest) -> Result<Beat
         Ok(renewed) => {
             let standing = renewed.standing;
             polled(engine, worker, Span(request.last_poll_age_ms));
-            health(engine, worker, &request.unhealthy, renewed.unhealthy).await?;
+            health(engine, worker, &request.unhealthy, renewed.unhealthy);
             let (send_held, stop) = compare(engine, worker, &request, renewed).await?;
             Ok(BeatReply {
                 renewed: true,
@@ -107,20 +107,19 @@ fn polled(engine: &Engine, worker: WorkerId, age: Span) {
 }
 
 /// Stores what a worker says of its health, if that is news. `stored` is whether the store has it as
-/// unhealthy.
-async fn health(
-    engine: &Engine,
-    worker: WorkerId,
-    reason: &str,
-    stored: bool,
-) -> Result<(), Status> {
+/// unhealthy. The beat does not wait for it; what fails is said again with the next one.
+fn health(engine: &Engine, worker: WorkerId, reason: &str, stored: bool) {
     let is_news = engine.shared().unhealthy.note(worker, reason);
     if !is_news && stored != reason.is_empty() {
-        return Ok(());
+        return;
     }
     let unhealthy = (!reason.is_empty()).then(|| convert::bounded(reason.to_owned()));
-    let said = ReportHealth { worker, unhealthy };
-    engine.submit(said).await.map_err(unavailable)
+    let (engine, said) = (engine.clone(), ReportHealth { worker, unhealthy });
+    tokio::spawn(async move {
+        if let Err(error) = engine.submit(said).await {
+            tracing::debug!(%worker, %error, "health of a worker is not stored yet");
+        }
+    });
 }
 
 /// Compares digests. Attempts are stopped only when the worker sent the full list, so a report

@@ -76,7 +76,10 @@ impl<H: Handler> Engine<H> {
 
     /// Nothing can run here: hands waiting jobs back, with the reason.
     pub(super) fn begin_fault(&mut self, fault: Fault) {
-        if self.faults.current.as_ref() == Some(&fault) {
+        if let Some(current) = &mut self.faults.current
+            && current.is_like(&fault)
+        {
+            *current = fault;
             return;
         }
         tracing::error!(reason = fault.reason, "cannot run jobs: taking no work");

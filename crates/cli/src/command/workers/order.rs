@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::standing;
 use super::wait::{self, Verb};
-use super::{COLUMNS, Target, all, lives, page, resolve};
+use super::{COLUMNS, Target, all, page, resolve};
 use crate::command::batch::{Batch, confirm};
 use crate::command::run::duration;
 use crate::config::Environment;
@@ -210,7 +210,7 @@ async fn give_unless_drained(
     }
 }
 
-async fn show(client: &Client, id: &str) -> Result<Value, Failure> {
+pub(super) async fn show(client: &Client, id: &str) -> Result<Value, Failure> {
     client.get(&["api", "v1", "workers", id], &[]).await.map(output::data)
 }
 
@@ -227,9 +227,8 @@ async fn chosen_ones(
     selector: &Selector,
 ) -> Result<Given, Failure> {
     let text = (!selector.is_empty()).then(|| selector.to_string());
-    let mut before = all(client, &[("selector", text.clone())]).await?;
-    let drained = before.iter().filter(|worker| has_drained(worker)).count();
-    before.retain(lives);
+    let live = [("selector", text.clone()), ("live", Some("true".to_owned()))];
+    let before = all(client, &live).await?;
     let mut given = Given::default();
     if args.care.dry_run {
         if before.is_empty() && (selector.is_empty() || verb == Verb::Resume) {
@@ -242,7 +241,13 @@ async fn chosen_ones(
     let to = text.as_ref().map_or_else(|| json!({"all": true}), |text| json!({"selector": text}));
     let ordered = standing::give(client, verb, to).await?;
     // The same command attaches again, also when all is done.
-    if before.is_empty() && args.waiting.wait && verb == Verb::Drain && drained > 0 {
+    let drained = if before.is_empty() && args.waiting.wait && verb == Verb::Drain {
+        let ended = all(client, &[("selector", text)]).await?;
+        ended.iter().filter(|worker| has_drained(worker)).count()
+    } else {
+        0
+    };
+    if drained > 0 {
         say(&format!("no live worker is left; {drained} drained\n"));
     } else if before.is_empty() && !ordered.stands() && !ordered.was_lifted() {
         return Err(none_lives(selector));
@@ -252,14 +257,16 @@ async fn chosen_ones(
     // A worker that was started in the meantime is not one that the order was for.
     let reached = ordered.reached();
     let known: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
-    for worker in all(client, &[("selector", text)]).await? {
-        let id = text_at(&worker, "id");
-        let is_reached = reached.contains(&id);
-        if is_reached || known.contains(&id) {
-            given.batch.add(&id, Ok(worker));
-        }
-        if is_reached {
-            given.ids.push(id);
+    let after = all(client, &live).await?.into_iter().map(|it| (text_at(&it, "id"), it));
+    let mut after: BTreeMap<String, Value> = after.collect();
+    for id in known.union(&reached) {
+        let worker = match after.remove(id) {
+            Some(worker) => Ok(worker),
+            // It has ended since.
+            None => show(client, id).await,
+        };
+        if add(&mut given.batch, id, worker) && reached.contains(id) {
+            given.ids.push(id.clone());
         }
     }
     given.words = ordered.words(selector);

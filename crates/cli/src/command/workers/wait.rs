@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::all;
 use super::groups::{deadline_of, held_for};
+use super::order::show;
 use crate::command::follow::AWAY_MAX;
 
 /// Time between two looks.
@@ -117,16 +118,23 @@ impl Waiting {
     }
 
     async fn look(&mut self, client: &Client) -> Result<(), Failure> {
-        // One list, however many are waited for.
+        // One list, however many are waited for, and each that has ended since.
+        let live = all(client, &[("live", Some("true".to_owned()))]).await?;
         let mut listed: BTreeMap<String, Value> =
-            all(client, &[]).await?.into_iter().map(|it| (text_at(&it, "id"), it)).collect();
+            live.into_iter().map(|it| (text_at(&it, "id"), it)).collect();
         for id in &self.ids {
-            let found = listed.remove(id);
             let known = self.workers.entry(id.clone()).or_insert(Value::Null);
+            let found = match listed.remove(id) {
+                // What has ended stays as it ended, also when it is forgotten.
+                None if has_ended(known) => continue,
+                None => match show(client, id).await {
+                    Err(failure) if failure.exit == Exit::NotFound => None,
+                    shown => Some(shown?),
+                },
+                found => found,
+            };
             match found {
                 Some(worker) => *known = worker,
-                // What has ended stays as it ended, also when it is forgotten.
-                None if how_far(self.verb, known) != Progress::Left => {}
                 None => {
                     *known = json!({"id": id, "name": text_at(known, "name"),
                     "state": "stopped", "ended": "forgotten", "evidence": "it is not listed"})
@@ -168,6 +176,10 @@ impl Waiting {
         Failure::new(Exit::WaitTimedOut, message)
             .with_hint("the order holds; the same command waits again")
     }
+}
+
+fn has_ended(worker: &Value) -> bool {
+    matches!(text_at(worker, "state").as_str(), "stopped" | "lapsed")
 }
 
 fn how_far(verb: Verb, worker: &Value) -> Progress {

@@ -20,6 +20,7 @@ mod closings;
 use std::collections::HashMap;
 
 use self::closings::Closings;
+pub use self::closings::{FLOOD_WINDOW, is_flood};
 use crate::id::{Epoch, JobId, WorkerId};
 use crate::time::{BootTime, Span};
 use crate::worker::liveness::Liveness;

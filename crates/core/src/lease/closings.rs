@@ -14,7 +14,7 @@ use crate::time::{BootTime, Span};
 const TOGETHER_MAX: Span = Span::from_millis(100);
 
 /// Within what time ends of sessions are counted together.
-const FLOOD_WINDOW: Span = Span::from_secs(1);
+pub const FLOOD_WINDOW: Span = Span::from_secs(1);
 /// So many sessions, or that part of a server's, may end within it; more are a flood.
 const FEW: usize = 3;
 const FLOOD_PART: usize = 5;
@@ -89,8 +89,16 @@ impl Closings {
     }
 
     fn is_flood(&self, end: BootTime, attached: usize) -> bool {
-        let near = |other: &&BootTime| end.max(**other).since(end.min(**other)) <= FLOOD_WINDOW;
-        let ended = self.ends.iter().filter(near).count();
-        ended > FEW.max(attached.saturating_add(ended) / FLOOD_PART)
+        // They rise: each was noted when it was seen.
+        let before = self.ends.partition_point(|other| other.after(FLOOD_WINDOW) < end);
+        let until = self.ends.partition_point(|other| *other <= end.after(FLOOD_WINDOW));
+        let ended = until.saturating_sub(before);
+        is_flood(ended, attached.saturating_add(ended))
     }
+}
+
+/// Whether so many of `all` sessions that end within [`FLOOD_WINDOW`] are no ends of workers.
+#[must_use]
+pub fn is_flood(ended: usize, all: usize) -> bool {
+    ended > FEW.max(all / FLOOD_PART)
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
-use outlast_core::lease::{Expiry, Patience, StoredLease};
-use outlast_core::time::{BootTime, Span};
+use outlast_core::lease::{Expiry, FLOOD_WINDOW, Patience, StoredLease, is_flood};
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_core::worker::liveness::Liveness;
 use outlast_core::worker::mass_loss::{FleetCounts, MassLoss};
 use outlast_store::command::{Lapse, LapseScope, Renew, Sweep};
@@ -212,6 +212,12 @@ fn judge(
     let next = now.after(Span::from_secs(60));
     let mut judged = Judged { dead: Vec::new(), next, look: FleetCounts::default() };
     let attached = engine.shared().fleet.session_count();
+    let settings = engine.settings();
+    let briefs = members.values().map(|it| &it.brief);
+    let closed_window = engine
+        .shared()
+        .store_time()
+        .map_or(settings.closed_window, |now| closed_window(settings, briefs, now));
     let mut leases = engine.shared().leases.watch();
     for member in members.values() {
         let (worker, lapsed_holding) = (member.brief, member.brief.lapsed_holding);
@@ -235,7 +241,7 @@ fn judge(
             // The server that it is attached to comes first: it knows what the connection did.
             Span(worker.lease.0 + Span(worker.lease.0 / 16).min(HEAD_START_MAX).0)
         };
-        let Settings { reconnect_window, closed_window, .. } = *engine.settings();
+        let reconnect_window = engine.settings().reconnect_window;
         let patience = Patience { lease, reconnect_window, closed_window, attached };
         let scope = match leases.judge(worker.id, patience, now) {
             Expiry::WaitUntil(at) => {
@@ -258,6 +264,25 @@ fn judge(
         judged.dead.push(DeadWorker { member, scope, connection, after_outage });
     }
     judged
+}
+
+/// Returns after how long a worker is given up whose connections were closed together. A proxy in front
+/// of several servers ends a few sessions at each: many in all are no end of workers.
+fn closed_window<'a>(
+    settings: &Settings,
+    workers: impl Iterator<Item = &'a WorkerBrief>,
+    now: Timestamp,
+) -> Span {
+    let lately = Span(settings.closed_window.0.saturating_add(FLOOD_WINDOW.0));
+    let live: Vec<_> = workers.filter(|worker| worker.standing.holds_lease()).collect();
+    let dropped = live.iter().filter(|worker| {
+        worker.standing.liveness == Liveness::Suspect && now.since(worker.updated) <= lately
+    });
+    if is_flood(dropped.count(), live.len()) {
+        settings.reconnect_window
+    } else {
+        settings.closed_window
+    }
 }
 
 /// Whether a worker was declared dead lately, by this server or another one.

@@ -326,3 +326,42 @@ async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
     let lapsed = tokio::time::timeout(PATIENCE, lapsed).await.expect("the dead worker lapses");
     assert_eq!(lapsed, [Some(dead)]);
 }
+
+/// A proxy in front of three servers that was away for longer than the closed window ended three
+/// sessions at each, and each server gave up its three workers.
+#[test]
+fn closed_window_does_not_hold_while_many_of_the_fleet_are_dropped() {
+    let settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
+    let now = Timestamp(100_000);
+    let worker = |n: u128, dropped: Option<i64>| WorkerBrief {
+        id: WorkerId(Uuid::from_u128(n)),
+        standing: dropped
+            .map_or(Standing::NEW, |_| Standing { liveness: Liveness::Suspect, ..Standing::NEW }),
+        renewal: 1,
+        lease: Span::from_secs(15),
+        last_heartbeat: now,
+        updated: Timestamp(dropped.map_or(1, |ago| now.0 - ago)),
+        lapsed_holding: false,
+        unhealthy: false,
+    };
+    // Each line: how many were dropped a moment ago, how many long ago, how many stand.
+    for (lately, long_ago, stand, flood) in [
+        (3, 0, 0, false),
+        (3, 9, 0, false),
+        (4, 0, 0, true),
+        (9, 0, 0, true),
+        (10, 0, 40, false),
+        (11, 0, 39, true),
+    ] {
+        let dropped = (0..lately).map(|n| worker(n, Some(1_900)));
+        let before = (0..long_ago).map(|n| worker(100 + n, Some(2_100)));
+        let standing = (0..stand).map(|n| worker(200 + n, None));
+        let all: Vec<WorkerBrief> = dropped.chain(before).chain(standing).collect();
+        let expected = if flood { settings.reconnect_window } else { settings.closed_window };
+        assert_eq!(
+            closed_window(&settings, all.iter(), now),
+            expected,
+            "{lately} {long_ago} {stand}"
+        );
+    }
+}

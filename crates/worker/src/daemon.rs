@@ -53,7 +53,7 @@ use tokio::sync::{Mutex, Notify, watch};
 
 pub use self::open_files::needed as open_files_needed;
 pub use self::shutdown_budget::{Supervisor, needed_to_stop};
-pub use self::status::{WorkerStatus, ask_all as ask_workers};
+pub use self::status::{Asked, WorkerStatus, ask_all as ask_workers};
 
 use self::actions::{ActionHost, Actions};
 use self::catalog::Catalog;

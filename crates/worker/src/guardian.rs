@@ -37,6 +37,7 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use outlast_core::time::BootTime;
 use outlast_sdk::{EvidenceCode, LEASE_OVER_EXIT_CODE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -69,6 +70,9 @@ const NOT_ALLOWED: i32 = 5;
 const SHIMS_MAX: Duration = Duration::from_millis(500);
 /// How long anything may take to be gone after that; D state has no bound of its own.
 const GONE_MAX: Duration = Duration::from_secs(5);
+/// How much longer than its drain an engine may take to end after a termination, and after a second one:
+/// 5 s for processes that do not end, 3 s to say so, and some to spare. One that takes longer hangs.
+const OBEYS_MAX: Duration = Duration::from_secs(10);
 /// How often orphans are looked for while the engine runs: nothing announces one.
 const LOOK_FOR_ORPHANS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often what is left is looked at.
@@ -84,6 +88,8 @@ pub struct GuardianOptions {
     /// The arguments of what reports the engine's death: a hidden subcommand that calls
     /// [`report_to`], and the same settings.
     pub reporter_args: Vec<OsString>,
+    /// How long its engine may take for a drain after a termination, before it ends what is left.
+    pub shutdown_timeout: Duration,
 }
 
 /// Runs a worker's main process and returns its exit code: 0 after a clean drain, 1 on a fault or
@@ -123,6 +129,7 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
         orphans: Orphans::default(),
         restarts: Restarts::default(),
         asked: Asked::default(),
+        last_termination: None,
     })
 }
 
@@ -151,6 +158,8 @@ struct Guardian<'a> {
     orphans: Orphans,
     restarts: Restarts,
     asked: Asked,
+    /// When the worker was asked to end last, unless its engine has been killed for it.
+    last_termination: Option<BootTime>,
 }
 
 /// The engine, or the last one while there is none.
@@ -231,6 +240,7 @@ impl Guardian<'_> {
             if let Reaped::Engine(status) = self.reap() {
                 return Some(status);
             }
+            self.end_hung_engine();
             self.end_late_reporters();
             let reporters: Vec<Pid> = self.reporters.iter().map(Reporter::pid).collect();
             self.orphans.kill(self.engine.pid, &reporters);
@@ -242,6 +252,7 @@ impl Guardian<'_> {
         while let Some(number) = self.signals.next() {
             let event = if number == Signal::TERM.as_raw() || number == Signal::INT.as_raw() {
                 self.asked.terminations += 1;
+                self.last_termination = Some(boot_now());
                 GuardianEvent::Terminate
             } else if number == Signal::TSTP.as_raw() {
                 self.asked.quiet = true;
@@ -258,6 +269,21 @@ impl Guardian<'_> {
             if self.asked.terminations < 3 {
                 self.engine.link.send(event);
             }
+        }
+    }
+
+    /// Kills an engine that does not end although the worker was asked to: its shims end their trees.
+    fn end_hung_engine(&mut self) {
+        let Some(asked) = self.last_termination else { return };
+        let patience = match self.asked.terminations {
+            0 | 1 => self.options.shutdown_timeout.saturating_add(OBEYS_MAX),
+            _ => OBEYS_MAX,
+        };
+        let waited = Duration::from_millis(boot_now().since(asked).as_millis());
+        if waited >= patience {
+            self.last_termination = None;
+            tracing::error!(?waited, "engine does not end: killing it");
+            let _ = kill_process(self.engine.pid, Signal::KILL);
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{fields, span, text_at};
-use outlast_worker::daemon::{WorkerStatus, ask_workers};
+use outlast_worker::daemon::{Asked, WorkerStatus, ask_workers};
 use serde_json::{Value, json};
 
 use super::Target;
@@ -67,8 +67,12 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         Subject::Worker => {
             let settings = Settings::load(None, environment, Vec::new())?;
             let config = WorkerConfig::new(&settings)?;
-            let name = args.name.unwrap_or(config.name);
+            let name = args.name.filter(|name| !name.is_empty()).unwrap_or(config.name);
             let status = worker(config.work_dir.as_deref(), &name).await?;
+            if args.ready && status.stage == RUNNING && status.lease_left_seconds.is_none() {
+                let message = format!("worker {name} is cut off: its lease is over");
+                return Err(Failure::failed(message).with_hint("it attaches when a server answers"));
+            }
             if args.ready && status.stage != RUNNING {
                 let why = status.unhealthy.map_or(String::new(), |why| format!(": {why}"));
                 return Err(Failure::failed(format!("worker {name} is {}{why}", status.stage)));
@@ -81,8 +85,10 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
 
 /// The worker of this name; of several, the one that is stuck for longest.
 async fn worker(folder: Option<&Path>, name: &str) -> Result<WorkerStatus, Failure> {
-    let found = ask_workers(folder).await;
-    let found = found.map_err(|error| Failure::failed(format!("{error}: it is stuck")))?;
+    let Asked { workers: found, silent } = ask_workers(folder).await;
+    if silent.iter().any(|silent| silent == name) {
+        return Err(Failure::failed(format!("worker {name} does not answer: it is stuck")));
+    }
     let others: Vec<String> = found.iter().map(|worker| worker.name.clone()).collect();
     let own = found.into_iter().filter(|worker| worker.name == name);
     let Some(oldest) = own.max_by(|a, b| a.loop_age_seconds.total_cmp(&b.loop_age_seconds)) else {
@@ -101,13 +107,17 @@ async fn worker(folder: Option<&Path>, name: &str) -> Result<WorkerStatus, Failu
 
 fn page(status: &Value) -> String {
     let text = |path: &str| text_at(status, path);
+    let seconds = |path: &str| {
+        let found = status.get(path).and_then(Value::as_f64);
+        found.map_or_else(|| text(path), |seconds| format!("{seconds:.1} s"))
+    };
     fields(&[
         ("name", text("name")),
         ("id", text("id")),
         ("process", text("pid")),
         ("stage", text("stage")),
-        ("loop age", text("loop_age_seconds")),
-        ("lease left", text("lease_left_seconds")),
+        ("loop age", seconds("loop_age_seconds")),
+        ("lease left", seconds("lease_left_seconds")),
         ("in flight", text("in_flight")),
         ("unhealthy", text("unhealthy")),
     ])

@@ -105,7 +105,7 @@ impl Args {
 /// The guardian: checks its arguments, so that wrong usage is reported once, and starts the
 /// engine with the same ones.
 pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure> {
-    args.config(environment)?;
+    let shutdown_timeout = args.config(environment)?.shutdown_timeout;
     environment.warn_of_strangers();
     let hidden = |subcommand: &str| -> Vec<OsString> {
         std::iter::once(subcommand.into()).chain(std::env::args_os().skip(1)).collect()
@@ -114,6 +114,7 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         program: OwnProgram::running(),
         engine_args: hidden(ENGINE),
         reporter_args: hidden(REPORTER),
+        shutdown_timeout,
     };
     match guardian::run(&options) {
         0 => Ok(Exit::Ok),

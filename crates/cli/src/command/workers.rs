@@ -296,12 +296,14 @@ pub(crate) async fn resolve(client: &Client, given: &str) -> Result<String, Fail
 }
 
 /// Of workers with one name, those that a user means: the active ones, else those that live, such
-/// as a quiet one, else all. A restarted worker leaves its former self behind for days.
+/// as a quiet one, else the latest. A restarted worker leaves its former self behind for days.
 fn meant<'a>(named: &[&'a Value]) -> Vec<&'a Value> {
     let is_active = |worker: &&&Value| text_at(worker, "status") == "active";
     let active: Vec<&Value> = named.iter().filter(is_active).copied().collect();
     let living: Vec<&Value> = named.iter().filter(|worker| lives(worker)).copied().collect();
-    [active, living].into_iter().find(|some| !some.is_empty()).unwrap_or_else(|| named.to_vec())
+    let latest = || named.iter().max_by_key(|worker| text_at(worker, "started")).copied();
+    let found = [active, living].into_iter().find(|some| !some.is_empty());
+    found.unwrap_or_else(|| latest().into_iter().collect())
 }
 
 /// Whether a worker has neither stopped nor lapsed.
@@ -350,12 +352,16 @@ mod tests {
 
     #[test]
     fn a_name_means_the_quiet_worker_and_not_those_that_stopped() {
-        let worker = |id: &str, status: &str, state: &str| json!({"id": id, "status": status, "state": state});
-        let (old, lapsed) = (worker("a", "inactive", "stopped"), worker("b", "inactive", "lapsed"));
-        let (quiet, active) = (worker("c", "inactive", "quiet"), worker("d", "active", "running"));
+        let worker = |id: &str, status: &str, state: &str| {
+            let started = format!("2026-11-27T08:00:0{id}Z");
+            json!({"id": id, "status": status, "state": state, "started": started})
+        };
+        let (old, lapsed) = (worker("1", "inactive", "stopped"), worker("2", "inactive", "lapsed"));
+        let (quiet, active) = (worker("3", "inactive", "quiet"), worker("4", "active", "running"));
         assert_eq!(meant(&[&old, &quiet, &lapsed]), [&quiet]);
         assert_eq!(meant(&[&old, &quiet, &active]), [&active]);
-        assert_eq!(meant(&[&old, &lapsed]), [&old, &lapsed]);
+        // Both have ended: the latest.
+        assert_eq!(meant(&[&lapsed, &old]), [&lapsed]);
     }
 
     #[test]

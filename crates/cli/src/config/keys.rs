@@ -44,6 +44,7 @@ const ADDRESS: Kind = kind("address and port", |v| checked(value::listen(v)));
 const DATABASE: Kind =
     kind("sqlite:PATH or postgres://USER@HOST/NAME", |v| checked(value::database(v)));
 const DURATION: Kind = kind("seconds", |v| checked(value::duration(v)));
+const PROBE_DURATION: Kind = kind("seconds", |v| checked(value::probe_duration(v)));
 const HEARTBEAT: Kind = kind("seconds", |v| checked(value::heartbeat(v)));
 const SIZE: Kind = kind("bytes", |v| checked(value::size(v)));
 const COUNT: Kind = kind("number", |v| checked(value::count(v)));
@@ -199,12 +200,12 @@ pub(crate) const ALL: &[Key] = &[
         "program that checks the worker's health: a list, or a line for the shell; none by default",
         COMMAND,
     ),
-    key("worker.probe.interval", "30", "time between two runs of the probe", DURATION),
+    key("worker.probe.interval", "30", "time between two runs of the probe", PROBE_DURATION),
     key(
         "worker.probe.timeout",
         "10",
         "longest that the probe may run; then it is killed",
-        DURATION,
+        PROBE_DURATION,
     ),
     key("worker.probe.failures", "3", "failures in a row that make a worker unhealthy", TIMES),
     key("worker.probe.recoveries", "1", "successes in a row that make it healthy again", TIMES),

@@ -331,6 +331,9 @@ fn wrong_durations_and_sizes_are_refused() {
     {
         assert!(value::duration(&given).is_err(), "{given}");
     }
+    for given in [json!(0), json!("0s"), json!("99ms"), json!("25h"), json!("soon")] {
+        assert!(value::probe_duration(&given).is_err(), "{given}");
+    }
     for given in [json!(-1), json!("0"), json!("1 XB"), json!(true), json!("1e99")] {
         assert!(value::size(&given).is_err(), "{given}");
     }

@@ -17,7 +17,8 @@ use crate::log::LogFormat;
 
 pub(crate) use address::{Database, database, listen, url};
 pub(crate) use amount::{
-    concurrency, count, duration, heartbeat, multiplier, percent, size, size_or_none, times,
+    concurrency, count, duration, heartbeat, multiplier, percent, probe_duration, size,
+    size_or_none, times,
 };
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};

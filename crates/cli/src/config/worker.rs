@@ -86,8 +86,8 @@ fn checks(settings: &Settings) -> Result<Checks, ConfigError> {
     let command = settings.get("worker.probe.command", value::command)?;
     let probe = Probe {
         command: command.clone(),
-        interval: settings.get("worker.probe.interval", value::duration)?,
-        timeout: settings.get("worker.probe.timeout", value::duration)?,
+        interval: settings.get("worker.probe.interval", value::probe_duration)?,
+        timeout: settings.get("worker.probe.timeout", value::probe_duration)?,
         failures: settings.get("worker.probe.failures", value::times)?,
         recoveries: settings.get("worker.probe.recoveries", value::times)?,
     };

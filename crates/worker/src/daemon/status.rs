@@ -11,11 +11,15 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::work_root;
 
 /// The socket's name in the work folder.
 const SOCKET: &str = "status";
+
+/// The file in the work folder that holds its name.
+const NAME: &str = "name";
 
 /// Longest that an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -86,6 +90,10 @@ impl Source {
 
 /// Answers until dropped. Without the socket the worker works all the same.
 pub(super) async fn answer(folder: PathBuf, source: Source) {
+    // For the case that the socket does not answer.
+    if let Err(error) = std::fs::write(folder.join(NAME), &source.name) {
+        tracing::debug!(%error, "cannot write the worker's name");
+    }
     let listener = match UnixListener::bind(folder.join(SOCKET)) {
         Ok(listener) => listener,
         Err(error) => {
@@ -110,28 +118,47 @@ pub(super) async fn answer(folder: PathBuf, source: Source) {
     }
 }
 
-/// Asks the workers whose work folders are below `parent`. One that does not answer in time is an
-/// error; what dead ones left is passed over.
-///
-/// # Errors
-/// A worker that lives does not answer.
-pub async fn ask_all(parent: Option<&Path>) -> io::Result<Vec<WorkerStatus>> {
+/// What the workers of a host say.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// How those are that answer.
+    pub workers: Vec<WorkerStatus>,
+    /// The names of those that live and do not answer: their loops stand still.
+    pub silent: Vec<String>,
+}
+
+/// Asks the workers whose work folders are below `parent`, all at once. What dead ones left is passed
+/// over.
+pub async fn ask_all(parent: Option<&Path>) -> Asked {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
-    let mut found = Vec::new();
+    let mut all = JoinSet::new();
     for folder in work_root::folders(&parent) {
-        // The socket of a dead engine refuses, and another user's cannot be opened.
-        let Ok(stream) = UnixStream::connect(folder.join(SOCKET)).await else { continue };
-        match tokio::time::timeout(ANSWER_MAX, read(stream)).await {
-            Ok(Ok(Some(status))) => found.push(status),
-            // It ended just now.
-            Ok(Ok(None) | Err(_)) => {}
-            Err(_elapsed) => {
-                let message = format!("the worker of {} does not answer", folder.display());
-                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
-            }
+        all.spawn(ask(folder));
+    }
+    let mut asked = Asked::default();
+    while let Some(answer) = all.join_next().await {
+        match answer {
+            Ok(Some(Ok(status))) => asked.workers.push(status),
+            Ok(Some(Err(name))) => asked.silent.push(name),
+            Ok(None) | Err(_) => {}
         }
     }
-    Ok(found)
+    asked
+}
+
+/// Asks one worker; without an answer in time, its name.
+async fn ask(folder: PathBuf) -> Option<Result<WorkerStatus, String>> {
+    // The socket of a dead engine refuses, and another user's cannot be opened.
+    let stream = UnixStream::connect(folder.join(SOCKET)).await.ok()?;
+    match tokio::time::timeout(ANSWER_MAX, read(stream)).await {
+        Ok(Ok(Some(status))) => Some(Ok(status)),
+        // It ended just now.
+        Ok(Ok(None) | Err(_)) => None,
+        Err(_elapsed) => {
+            let name = std::fs::read_to_string(folder.join(NAME));
+            Some(Err(name.unwrap_or_else(|_unnamed| folder.display().to_string())))
+        }
+    }
 }
 
 async fn read(stream: UnixStream) -> io::Result<Option<WorkerStatus>> {

@@ -50,6 +50,7 @@ fn guardian(engine_args: Vec<String>) -> i32 {
         program: OwnProgram::running(),
         engine_args: engine_args.into_iter().map(Into::into).collect(),
         reporter_args: vec!["report".into()],
+        shutdown_timeout: Duration::from_millis(500),
     })
 }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::standing;
 use super::wait::{self, Verb};
-use super::{COLUMNS, Target, all, page, resolve};
+use super::{COLUMNS, Target, all, lives, page, resolve};
 use crate::command::batch::{Batch, confirm};
 use crate::command::run::duration;
 use crate::config::Environment;
@@ -228,7 +228,8 @@ async fn chosen_ones(
 ) -> Result<Given, Failure> {
     let text = (!selector.is_empty()).then(|| selector.to_string());
     let live = [("selector", text.clone()), ("live", Some("true".to_owned()))];
-    let before = all(client, &live).await?;
+    let mut before = all(client, &live).await?;
+    before.retain(lives);
     let mut given = Given::default();
     if args.care.dry_run {
         if before.is_empty() && (selector.is_empty() || verb == Verb::Resume) {
@@ -252,7 +253,9 @@ async fn chosen_ones(
     } else if before.is_empty() && !ordered.stands() && !ordered.was_lifted() {
         return Err(none_lives(selector));
     } else if before.is_empty() {
-        say(&format!("no live worker matches {selector}\n"));
+        let none = format!("no live worker matches {selector}");
+        let none = if selector.is_empty() { "no worker lives" } else { &none };
+        say(&format!("{none}\n"));
     }
     // A worker that was started in the meantime is not one that the order was for.
     let reached = ordered.reached();

@@ -16,6 +16,13 @@ pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
     Ok(Duration::from_millis(span.as_millis()))
 }
 
+/// How often a probe runs, and how long it may.
+pub(crate) fn probe_duration(value: &Value) -> Result<Duration, &'static str> {
+    let given = duration(value)?;
+    let fits = (Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60)).contains(&given);
+    if fits { Ok(given) } else { Err("a duration from 100ms to 24h") }
+}
+
 /// Bytes, or a number with a unit; `MB` and `MiB` differ as they should.
 pub(crate) fn size(value: &Value) -> Result<u64, &'static str> {
     outlast_wire::size::value(value).ok_or(outlast_wire::size::EXPECTED)

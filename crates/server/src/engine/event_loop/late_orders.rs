@@ -1,8 +1,7 @@
 //! Orders that found no session here, kept for the one that may be about to attach.
 //!
 //! A session attaches in several steps, and is not known here before the last one. An order given
-//! meanwhile is stored, and may be newer than what the session was told. One that is told twice does no
-//! harm.
+//! meanwhile is stored, and may be newer than what the session heard. Hearing it twice does no harm.
 
 use std::collections::HashMap;
 

@@ -8,6 +8,8 @@
 //! A worker's engine sends them, since that is the process that may hang: its unit needs
 //! `NotifyAccess=all`. Jobs do not get the socket. Without a service manager they do nothing.
 
+use std::sync::LazyLock;
+use std::sync::mpsc::{self, SyncSender};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -73,6 +75,29 @@ pub(crate) fn watchdog_interval(environment: &Environment) -> Option<Duration> {
     Some(Duration::from_micros(micros)).filter(|interval| !interval.is_zero())
 }
 
-fn notify(state: NotifyState<'_>) {
-    sd_notify::notify(&[state]).unwrap_or_default();
+/// How many notifications may wait for a service manager that does not read them; more are dropped.
+const WAITING_MAX: usize = 64;
+
+static NOTIFICATIONS: LazyLock<Option<SyncSender<NotifyState<'static>>>> = LazyLock::new(|| {
+    let (sender, waiting) = mpsc::sync_channel(WAITING_MAX);
+    let send_all = move || {
+        for state in waiting {
+            // There may be no one to read it any more.
+            sd_notify::notify(&[state]).unwrap_or_default();
+        }
+    };
+    let thread = std::thread::Builder::new().name("notify".into()).spawn(send_all);
+    thread.ok().map(|_running| sender)
+});
+
+/// Sends a notification on a thread of its own: a service manager that does not read holds up no
+/// runtime. Nothing is sent, and no thread is started, where there is none.
+fn notify(state: NotifyState<'static>) {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    if let Some(notifications) = &*NOTIFICATIONS {
+        // What does not fit is a ping among many.
+        let _ = notifications.try_send(state);
+    }
 }

@@ -78,6 +78,30 @@ fn server_and_worker_say_when_they_are_ready_and_that_they_still_turn() {
     assert_eq!(server.await_end(within(START)), Some(0));
 }
 
+/// A server once stood still while its service manager did not read what it was sent.
+#[test]
+fn service_manager_that_does_not_read_holds_nothing_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let manager = Manager::at(&folder.path().join("server.socket"));
+    let of_worker = Manager::at(&folder.path().join("worker.socket"));
+    let database = format!("sqlite:{}", folder.path().join("outlast.db").display());
+    let words = ["server", "--listen", "127.0.0.1:0", "--database", database.as_str()];
+    let mut server = manager.start("server", &words, folder.path());
+    let line = server.await_line("listening on http://", START);
+    let url = line.split("listening on ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let mut worker =
+        of_worker.start("worker", &["worker", "--server", url, "--name", "one"], folder.path());
+    let _registered = worker.await_line("registered", START);
+    // Far more pings than a socket holds.
+    std::thread::sleep(Duration::from_secs(3));
+    let ran = run_to_end(&["run", "core.noop", "--server", url, "--wait"], START);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.await_end(within(START)), Some(0));
+    server.signal(Signal::TERM);
+    assert_eq!(server.await_end(within(START)), Some(0));
+}
+
 #[test]
 fn a_worker_with_a_job_says_at_once_that_it_stops_and_the_job_knows_nothing_of_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ static NOTIFICATIONS: LazyLock<Option<SyncSender<NotifyState<'static>>>> = LazyL
     let (sender, waiting) = mpsc::sync_channel(WAITING_MAX);
     let send_all = move || {
         for state in waiting {
-            // There may be no one to read it any more.
+            // An error means that the service manager has closed the socket.
             sd_notify::notify(&[state]).unwrap_or_default();
         }
     };
@@ -97,7 +97,7 @@ fn notify(state: NotifyState<'static>) {
         return;
     }
     if let Some(notifications) = &*NOTIFICATIONS {
-        // What does not fit is a ping among many.
+        // The queue is full of pings; one more says nothing new.
         let _ = notifications.try_send(state);
     }
 }

@@ -70,8 +70,8 @@ const NOT_ALLOWED: i32 = 5;
 const SHIMS_MAX: Duration = Duration::from_millis(500);
 /// How long anything may take to be gone after that; D state has no bound of its own.
 const GONE_MAX: Duration = Duration::from_secs(5);
-/// How much longer than its drain an engine may take to end after a termination, and after a second one:
-/// 5 s for processes that do not end, 3 s to say so, and some to spare. One that takes longer hangs.
+/// How long an engine may take to end after its grace period, or after a second termination: 5 s to kill
+/// processes, 3 s to report their ends, and 2 s of slack. An engine that takes longer hangs.
 const OBEYS_MAX: Duration = Duration::from_secs(10);
 /// How often orphans are looked for while the engine runs: nothing announces one.
 const LOOK_FOR_ORPHANS: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -279,7 +279,7 @@ impl Guardian<'_> {
             0 | 1 => self.options.shutdown_timeout.saturating_add(OBEYS_MAX),
             _ => OBEYS_MAX,
         };
-        let waited = Duration::from_millis(boot_now().since(asked).as_millis());
+        let waited = elapsed(asked);
         if waited >= patience {
             self.last_termination = None;
             tracing::error!(?waited, "engine does not end: killing it");
@@ -357,7 +357,7 @@ impl Guardian<'_> {
                 Err(_) => return true,
                 Ok(None) => {}
             }
-            let waited = Duration::from_millis(boot_now().since(began).as_millis());
+            let waited = elapsed(began);
             if waited >= GONE_MAX || self.asked.terminations >= 3 {
                 tracing::error!("processes of the engine are still running");
                 return false;
@@ -376,7 +376,7 @@ impl Guardian<'_> {
     fn pause(&mut self, pause: Duration) -> bool {
         let began = boot_now();
         loop {
-            let waited = Duration::from_millis(boot_now().since(began).as_millis());
+            let waited = elapsed(began);
             if self.asked.terminations > 0 {
                 return false;
             }
@@ -416,6 +416,10 @@ impl Guardian<'_> {
         let _ = kill_process(self.engine.pid, Signal::KILL);
         FAULT
     }
+}
+
+fn elapsed(since: BootTime) -> Duration {
+    Duration::from_millis(boot_now().since(since).as_millis())
 }
 
 /// A number from 0 to 1, another one each time.

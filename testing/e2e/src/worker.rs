@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::{self, Process};
+use crate::process::{self, Finished, Process};
 use crate::process_table::{self, ProcessId};
 use crate::wait::{HEARTBEAT, eventually};
 
@@ -155,6 +155,13 @@ impl Worker {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Runs `outlast health worker` for it on this host, `bound` long at most.
+    #[must_use]
+    pub fn health(&self, more: &[&str], bound: Duration) -> Finished {
+        let words = [&["health", "worker", "--name", self.name()], more].concat();
+        process::run_to_end(&words, bound)
     }
 
     /// Returns the guardian.

@@ -73,7 +73,7 @@ impl Filter {
     }
 }
 
-/// What sets the filters.
+/// The flags of filters, by the fields that the API knows them by.
 const FLAGS: &[(&str, &str)] =
     &[("type", "--type"), ("reason", "--reason"), ("since", "--since"), ("until", "--until")];
 

@@ -1,4 +1,4 @@
-//! `outlast dead-letters` against a server that answers as told.
+//! `outlast dead-letters` against a stub server.
 
 use serde_json::{Value, json};
 

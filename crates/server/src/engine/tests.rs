@@ -279,13 +279,7 @@ async fn what_missed_signals_said_is_read_for_all_sessions_at_once() {
             expected: None,
         })
     };
-    let elsewhere = Batch {
-        id: BatchId { server: Uuid::from_u128(9), n: 1 },
-        jitter_seed: 1,
-        budgets: Budgets::DEFAULT,
-        commands: held.iter().map(cancel).collect(),
-    };
-    store.apply_now(&elsewhere).unwrap();
+    store.apply_now(&from_elsewhere(held.iter().map(cancel).collect())).unwrap();
     let before = store.reads_of_workers();
     for _ in 0..50 {
         engine.send(Input::Heard(Heard::Missed)).await.unwrap();
@@ -466,6 +460,12 @@ async fn job_that_must_run_alone_gets_a_worker_of_a_fleet_that_is_always_full() 
         full.expect("no other worker is kept free");
     }
     assert_eq!(in_flight(worker).await, 1, "it runs alone");
+}
+
+/// A batch of another server.
+fn from_elsewhere(commands: Vec<Command>) -> Batch {
+    let id = BatchId { server: Uuid::from_u128(9), n: 1 };
+    Batch { id, jitter_seed: 1, budgets: Budgets::DEFAULT, commands }
 }
 
 pub(crate) async fn attach_sdk_worker(

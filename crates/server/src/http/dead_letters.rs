@@ -22,7 +22,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, post};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::clock::boot_time;
+use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
 
 /// How many are read at once.
@@ -113,7 +113,7 @@ async fn work_through(
             done.changed += apply(engine, change, step, by).await?;
         }
         done.next = found.next;
-        let spent = Duration::from_millis(boot_time().since(began).as_millis());
+        let spent = millis(boot_time().since(began));
         if done.next.is_none() || done.matched >= most || spent >= SPENT_MAX {
             return Ok(done);
         }

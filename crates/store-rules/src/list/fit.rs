@@ -51,21 +51,11 @@ pub fn listed(mut record: JobRecord) -> JobRecord {
 /// Returns why a job could not be read.
 pub fn filled(
     query: &JobQuery,
-    Numbers { seqs, mut next, total }: Numbers,
-    mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
+    found: Numbers,
+    job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<JobPage, StoreError> {
-    let (mut jobs, mut fit, mut last) = (Vec::with_capacity(seqs.len()), Fit::default(), None);
-    for seq in seqs {
-        let Some(job) = job(seq)?.filter(|job| query.has_error(job)) else { continue };
-        if !fit.takes(job.bytes()) {
-            next = last;
-            break;
-        }
-        last = Some(seq.to_string());
-        jobs.push(job);
-    }
-    let total = total.filter(|_| query.error.is_none());
-    Ok(JobPage { jobs, next, total })
+    let Fitted { jobs, next, total } = fitted(query, found, job)?;
+    Ok(JobPage { jobs: jobs.into_iter().map(|(_, job)| job).collect(), next, total })
 }
 
 /// Makes a page of the dead letters among the jobs that were found; otherwise as [`filled`].
@@ -74,20 +64,40 @@ pub fn filled(
 /// Returns why a job could not be read.
 pub fn dead_letters(
     query: &JobQuery,
-    Numbers { seqs, mut next, total }: Numbers,
+    found: Numbers,
     mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<DeadLetterPage, StoreError> {
-    let (mut letters, mut fit) = (Vec::<DeadLetter>::with_capacity(seqs.len()), Fit::default());
+    // One that was replayed meanwhile is none.
+    let is_letter = |job: &JobRecord| job.dead_letter.is_some() && job.finished.is_some();
+    let Fitted { jobs, next, total } = fitted(query, found, |seq| Ok(job(seq)?.filter(is_letter)))?;
+    let letters = jobs.into_iter().filter_map(|(seq, job)| {
+        let (reason, at) = (job.dead_letter?, job.finished?);
+        Some(DeadLetter { job, reason, at, cursor: seq.to_string() })
+    });
+    Ok(DeadLetterPage { letters: letters.collect(), next, total })
+}
+
+/// The jobs of a page with their numbers.
+struct Fitted {
+    jobs: Vec<(i64, JobRecord)>,
+    next: Option<String>,
+    total: Option<u64>,
+}
+
+fn fitted(
+    query: &JobQuery,
+    Numbers { seqs, mut next, total }: Numbers,
+    mut job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
+) -> Result<Fitted, StoreError> {
+    let (mut jobs, mut fit) = (Vec::<(i64, JobRecord)>::with_capacity(seqs.len()), Fit::default());
     for seq in seqs {
         let Some(job) = job(seq)?.filter(|job| query.has_error(job)) else { continue };
-        // One that was replayed meanwhile is none.
-        let (Some(reason), Some(at)) = (job.dead_letter, job.finished) else { continue };
         if !fit.takes(job.bytes()) {
-            next = letters.last().map(|last| last.cursor.clone());
+            next = jobs.last().map(|(last, _)| last.to_string());
             break;
         }
-        letters.push(DeadLetter { job, reason, at, cursor: seq.to_string() });
+        jobs.push((seq, job));
     }
     let total = total.filter(|_| query.error.is_none());
-    Ok(DeadLetterPage { letters, next, total })
+    Ok(Fitted { jobs, next, total })
 }

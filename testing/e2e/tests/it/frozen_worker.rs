@@ -3,7 +3,6 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use outlast_e2e::process::run_to_end;
 use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Frozen, Run, Scene, ServerOptions, Worker, WorkerOptions};
 use serde_json::json;
@@ -195,12 +194,11 @@ fn worker_whose_engine_hangs_ends_all_the_same_when_it_is_asked_to() {
     let mut hung = scene.worker_with(&options);
     let beside = scene.worker("beside");
     let frozen = hung.freeze_engine();
-    let health = |name: &str| run_to_end(&["health", "worker", "--name", name], within(KILL_AFTER));
-    let of_hung = health("hung");
+    let of_hung = hung.health(&[], within(KILL_AFTER));
     assert_eq!(of_hung.code, Some(1), "{of_hung:?}");
     assert!(of_hung.stderr.contains("worker hung does not answer: it is stuck"), "{of_hung:?}");
     // It says nothing about others.
-    assert_eq!(health(beside.name()).code, Some(0));
+    assert_eq!(beside.health(&[], within(KILL_AFTER)).code, Some(0));
     hung.terminate();
     assert_eq!(hung.await_end(within(Duration::from_secs(11))), Some(1));
     assert!(hung.log().contains("engine does not end: killing it"), "{}", hung.log());

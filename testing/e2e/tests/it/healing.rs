@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use outlast_e2e::process::run_to_end;
 use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
 use serde_json::{Value, json};
@@ -24,13 +23,12 @@ fn order(scene: &Scene, id: &str, verb: &str) {
     let _ = scene.api().post(&format!("/api/v1/workers/{id}/{verb}"), &json!({})).expect(200);
 }
 
-/// Waits until the engine itself follows an order: it has told its guardian of it by then, which is a
-/// little later than the server knows.
+/// Waits until the engine says that it follows an order. The server knows of the order a little
+/// earlier, and the guardian just before the engine says so.
 fn await_own_stage(worker: &Worker, stage: &str) {
     eventually(&format!("the engine is {stage}"), within(HEARTBEAT), || {
-        let arguments = ["health", "worker", "--name", worker.name(), "-o", "json"];
-        let said = run_to_end(&arguments, within(HEARTBEAT)).stdout;
-        let said: Value = serde_json::from_str(&said).ok()?;
+        let said: Value =
+            serde_json::from_str(&worker.health(&["-o", "json"], within(HEARTBEAT)).stdout).ok()?;
         (said["stage"] == stage).then_some(())
     });
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use outlast_e2e::process::{run_against, run_to_end};
+use outlast_e2e::process::run_against;
 use outlast_e2e::process_table;
 use outlast_e2e::proxy::{Proxy, Weather};
 use outlast_e2e::wait::{HEARTBEAT, LEASE, eventually, within};
@@ -157,20 +157,16 @@ fn worker_that_is_cut_off_is_not_ready_once_its_lease_is_over() {
     let scene = Scene::start();
     let proxy = Proxy::to(&scene.server().url());
     let away = scene.worker_with(&WorkerOptions::named("cut").through(&proxy.url()));
-    let health = |more: &[&str]| {
-        let words = [&["health", "worker", "--name", away.name()], more].concat();
-        run_to_end(&words, within(LEASE))
-    };
-    assert_eq!(health(&["--ready"]).code, Some(0));
+    assert_eq!(away.health(&["--ready"], within(LEASE)).code, Some(0));
     proxy.set(Weather::Cut);
     eventually("it is not ready", within(LEASE * 2), || {
-        let said = health(&["--ready"]);
+        let said = away.health(&["--ready"], within(LEASE));
         (said.code == Some(1) && said.stderr.contains("cut off")).then_some(())
     });
     // It lives, and its loop turns.
-    assert_eq!(health(&[]).code, Some(0));
+    assert_eq!(away.health(&[], within(LEASE)).code, Some(0));
     proxy.set(Weather::Clear);
     eventually("it is ready again", within(LEASE * 2), || {
-        (health(&["--ready"]).code == Some(0)).then_some(())
+        (away.health(&["--ready"], within(LEASE)).code == Some(0)).then_some(())
     });
 }

@@ -103,11 +103,8 @@ fn worker_that_is_resumed_while_it_is_away_takes_jobs_when_it_is_back() {
     let away = scene.worker_with(&of_pool("absentee", "batch").through(&proxy.url()));
     workers(&url, &["quiet", "--pool", "batch"]);
     scene.await_worker(away.id(), "quiet", within(HEARTBEAT));
-    let stage = || {
-        outlast_e2e::process::run_to_end(&["health", "worker", "--name", "absentee"], within(LEASE))
-    };
     eventually("the worker knows", within(HEARTBEAT), || {
-        stage().stdout.contains("quiet").then_some(())
+        away.health(&[], within(LEASE)).stdout.contains("quiet").then_some(())
     });
     proxy.set(Weather::Cut);
     scene.await_worker(away.id(), "suspect", within(HEARTBEAT));

@@ -19,16 +19,15 @@ const STEP: u64 = 1_000;
 /// Dead letters that a dry run shows, of however many there are.
 const EXAMPLES: usize = 10;
 
-/// What is done with dead letters, and how it is said.
+/// A change of dead letters, in words.
 pub(super) struct Verb {
     name: &'static str,
+    /// Afterwards; the name of the count in JSON, too.
     done: &'static str,
-    /// The count in JSON.
-    count: &'static str,
 }
 
-pub(super) const RETRY: Verb = Verb { name: "retry", done: "retried", count: "retried" };
-pub(super) const PURGE: Verb = Verb { name: "purge", done: "removed", count: "removed" };
+pub(super) const RETRY: Verb = Verb { name: "retry", done: "retried" };
+pub(super) const PURGE: Verb = Verb { name: "purge", done: "removed" };
 
 pub(super) async fn run(
     args: &Many,
@@ -160,7 +159,7 @@ fn print_count(args: &Many, verb: &Verb, count: usize) -> Result<(), Failure> {
     if args.target.format() == Format::Table {
         return Ok(());
     }
-    output::print_one(args.target.format(), &json!({ verb.count: count }), Value::to_string)
+    output::print_one(args.target.format(), &json!({ verb.done: count }), Value::to_string)
 }
 
 fn counted(count: usize) -> String {
@@ -174,7 +173,7 @@ struct Pass {
     is_over: bool,
 }
 
-/// What one request has done.
+/// The counts of one request.
 struct Step {
     matched: usize,
     changed: usize,

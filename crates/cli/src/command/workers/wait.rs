@@ -13,9 +13,9 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{at, escape, say, span, text_at};
 use serde_json::{Value, json};
 
-use super::all;
 use super::groups::{deadline_of, held_for};
 use super::order::show;
+use super::{all, lives};
 use crate::command::follow::AWAY_MAX;
 
 /// Time between two looks.
@@ -126,7 +126,7 @@ impl Waiting {
             let known = self.workers.entry(id.clone()).or_insert(Value::Null);
             let found = match listed.remove(id) {
                 // What has ended stays as it ended, also when it is forgotten.
-                None if has_ended(known) => continue,
+                None if !lives(known) => continue,
                 None => match show(client, id).await {
                     Err(failure) if failure.exit == Exit::NotFound => None,
                     shown => Some(shown?),
@@ -176,10 +176,6 @@ impl Waiting {
         Failure::new(Exit::WaitTimedOut, message)
             .with_hint("the order holds; the same command waits again")
     }
-}
-
-fn has_ended(worker: &Value) -> bool {
-    matches!(text_at(worker, "state").as_str(), "stopped" | "lapsed")
 }
 
 fn how_far(verb: Verb, worker: &Value) -> Progress {

@@ -1,5 +1,6 @@
 //! Durations, sizes and counts.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use outlast_core::limits;
@@ -18,9 +19,17 @@ pub(crate) fn duration(value: &Value) -> Result<Duration, &'static str> {
 
 /// How often a probe runs, and how long it may.
 pub(crate) fn probe_duration(value: &Value) -> Result<Duration, &'static str> {
+    let range = Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
+    within(value, &range, "a duration from 100ms to 24h")
+}
+
+fn within(
+    value: &Value,
+    range: &RangeInclusive<Duration>,
+    expected: &'static str,
+) -> Result<Duration, &'static str> {
     let given = duration(value)?;
-    let fits = (Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60)).contains(&given);
-    if fits { Ok(given) } else { Err("a duration from 100ms to 24h") }
+    if range.contains(&given) { Ok(given) } else { Err(expected) }
 }
 
 /// Bytes, or a number with a unit; `MB` and `MiB` differ as they should.
@@ -58,14 +67,9 @@ pub(crate) fn multiplier(value: &Value) -> Result<u32, &'static str> {
 }
 
 pub(crate) fn heartbeat(value: &Value) -> Result<Duration, &'static str> {
-    let interval = duration(value)?;
     let least = Duration::from_millis(limits::HEARTBEAT_MIN.as_millis());
     let most = Duration::from_millis(limits::HEARTBEAT_MAX.as_millis());
-    if (least..=most).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err("a duration from 100ms to 300s")
-    }
+    within(value, &(least..=most), "a duration from 100ms to 300s")
 }
 
 fn whole(value: &Value) -> Option<u32> {

@@ -30,7 +30,7 @@ pub(super) struct Missed {
     /// Signals were missed since the latest read began.
     pub(super) wanted: bool,
     pub(super) reading: bool,
-    /// Workers of which something newer was heard since then than what the read may find.
+    /// Workers that got an order, or reported a phase, after the read began: its rows may be older.
     newer: HashSet<WorkerId>,
 }
 

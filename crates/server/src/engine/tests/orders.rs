@@ -51,13 +51,8 @@ async fn worker_that_is_quiet_by_itself_is_not_ordered_to_be_by_a_read_of_missed
     };
     engine.submit(unhealthy).await.unwrap().unwrap();
     engine.send(Input::Running { worker: itself, session: 1, running: false }).await.unwrap();
-    let elsewhere = Batch {
-        id: BatchId { server: Uuid::from_u128(9), n: 1 },
-        jitter_seed: 1,
-        budgets: Budgets::DEFAULT,
-        commands: vec![Command::Worker(WorkerMove::ordered(ordered, WorkerOrder::Quiet, "tom"))],
-    };
-    store.apply_now(&elsewhere).unwrap();
+    let order = WorkerMove::ordered(ordered, WorkerOrder::Quiet, "tom");
+    store.apply_now(&from_elsewhere(vec![Command::Worker(order)])).unwrap();
     engine.send(Input::Heard(Heard::Missed)).await.unwrap();
     assert_eq!(next_order(&mut of_ordered).await, WorkerOrder::Quiet);
     assert!(!is_ordered(&mut of_itself));

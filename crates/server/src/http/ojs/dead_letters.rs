@@ -9,7 +9,7 @@ use outlast_wire::dead_letter;
 use outlast_wire::json::Object;
 
 use super::jobs;
-use crate::clock::boot_time;
+use crate::clock::{boot_time, millis};
 use crate::http::error::{ApiError, Missing};
 use crate::http::job_view::{JobDetails, omitted};
 use crate::http::request::ApiRequest;
@@ -38,7 +38,7 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             from: req.time("since", now)?,
             before: req.time("until", now)?,
         }),
-        ..JobQuery::dead_letters(page)
+        ..JobQuery::all(page)
     };
     let Found { letters, mut next, total } = find(&req.app, query, offset).await?;
     let (mut shown, mut fit, mut last) = (Vec::with_capacity(letters.len()), Fit::default(), None);
@@ -101,7 +101,7 @@ async fn find(app: &App, mut query: JobQuery, mut offset: usize) -> Result<Found
             letters.truncate(size);
             next = letters.last().map(|last: &DeadLetter| last.cursor.clone());
         }
-        let spent = Duration::from_millis(boot_time().since(began).as_millis());
+        let spent = millis(boot_time().since(began));
         let is_late = spent >= READING_MAX && offset == 0;
         if next.is_none() || letters.len() >= size || is_late {
             return Ok(Found { letters, next, total });

@@ -35,6 +35,14 @@ impl Manager {
         Process::spawn(name, command, folder)
     }
 
+    /// Sends as many messages as the socket holds, so that the next one has to wait.
+    fn fill(&self) {
+        let filler = UnixDatagram::unbound().unwrap();
+        filler.set_nonblocking(true).unwrap();
+        let (_, path) = &self.variables[0];
+        while filler.send_to(b"WATCHDOG=1", path).is_ok() {}
+    }
+
     /// Reads messages up to this one, and returns those before it.
     fn await_message(&self, wanted: &str) -> Vec<String> {
         let mut before = Vec::new();
@@ -84,6 +92,8 @@ fn service_manager_that_does_not_read_holds_nothing_up() {
     let folder = tempfile::tempdir().unwrap();
     let manager = Manager::at(&folder.path().join("server.socket"));
     let of_worker = Manager::at(&folder.path().join("worker.socket"));
+    manager.fill();
+    of_worker.fill();
     let database = format!("sqlite:{}", folder.path().join("outlast.db").display());
     let words = ["server", "--listen", "127.0.0.1:0", "--database", database.as_str()];
     let mut server = manager.start("server", &words, folder.path());
@@ -92,8 +102,6 @@ fn service_manager_that_does_not_read_holds_nothing_up() {
     let mut worker =
         of_worker.start("worker", &["worker", "--server", url, "--name", "one"], folder.path());
     let _registered = worker.await_line("registered", START);
-    // Far more pings than a socket holds.
-    std::thread::sleep(Duration::from_secs(3));
     let ran = run_to_end(&["run", "core.noop", "--server", url, "--wait"], START);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     worker.signal(Signal::TERM);

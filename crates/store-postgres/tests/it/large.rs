@@ -136,9 +136,9 @@ fn no_read_of_a_start_of_queues_or_of_metrics_scans_100_000_jobs_that_wait() {
             let rows = settled(&client).await - before;
             println!("{name}: {count}, {rows} rows");
             // A row that an index leads to counts twice. The list of queues looks at 20,000 jobs for the
-            // oldest, whatever waits; all others at a few of each class. On a loaded machine the classes
-            // may be read once more.
-            let most = if name == "queues" { 45_000 } else { 14 * CLASSES };
+            // oldest, whatever waits; all others at a few of each class. A look where rows begin (`floors`) may
+            // run beside a read that takes long: a row of each class more.
+            let most = if name == "queues" { 45_000 } else { 13 * CLASSES };
             if rows > most {
                 slow.push(format!("{name}: {rows} rows"));
             }

@@ -477,6 +477,10 @@ table public.worker with (fillfactor=50)
     plain_id text
     unhealthy text
     unhealthy_since_ms bigint
+    ordered text
+    ordered_ms bigint
+    previous uuid
+    evidence_code text
     worker_pkey PRIMARY KEY (id)
     CREATE INDEX worker_created ON public.worker USING btree (created_ms, id)
     CREATE INDEX worker_gone ON public.worker USING btree (updated_ms, id) WHERE (liveness >= 2)

@@ -49,11 +49,15 @@ fn with_settings(work: fn(DaemonConfig, &Environment) -> Result<Exit, Failure>) 
     if let Err(failure) = log::start(format, Verbosity::Info, parent.is_some(), &environment) {
         return failure.exit.into();
     }
+    let follows = args.follows();
     let daemon =
         args.config(&environment).and_then(|config| worker::daemon_config(config, &environment));
     // A parent of this same program waits as long as the shutdown takes.
-    let daemon =
-        daemon.map(|daemon| DaemonConfig { has_patient_parent: parent.is_some(), ..daemon });
+    let daemon = daemon.map(|daemon| DaemonConfig {
+        has_patient_parent: parent.is_some(),
+        follows,
+        ..daemon
+    });
     match daemon.and_then(|daemon| work(daemon, &environment)) {
         Ok(exit) => exit.into(),
         Err(failure) => {

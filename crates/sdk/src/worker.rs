@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::{labels, limits};
 use serde::Serialize;
@@ -66,6 +67,7 @@ struct Profile {
     pool: Option<String>,
     types: Vec<String>,
     about_json: String,
+    follows: Vec<WorkerId>,
 }
 
 /// A worker's time limits.
@@ -116,6 +118,7 @@ impl Worker {
                 labels: BTreeMap::new(),
                 pool: None,
                 types: Vec::new(),
+                follows: Vec::new(),
                 about_json: "{}".to_owned(),
             },
             timeouts: Timeouts {
@@ -299,6 +302,14 @@ impl WorkerBuilder {
     /// Job types that it can run with a [`Handler`] of your own. Default: none.
     pub fn types<T: Into<String>>(mut self, types: impl IntoIterator<Item = T>) -> Self {
         self.profile.types = types.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The identities that a process before this one had, oldest first, if this one stands in for it, as
+    /// an engine does that its guardian has started again: what an operator ordered the latest one
+    /// that the server knows holds for this worker. Default: none.
+    pub fn follows(mut self, workers: impl IntoIterator<Item = WorkerId>) -> Self {
+        self.profile.follows = workers.into_iter().collect();
         self
     }
 

@@ -4,11 +4,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::Spent;
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::order::{GivenOrder, WorkerOrder};
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, ClassKey, Payload};
 use outlast_store::record::StoredJob;
@@ -80,6 +82,16 @@ pub(crate) fn job_id(row: &Row, at: usize) -> Result<JobId, StoreError> {
 
 pub(crate) fn worker_opt(row: &Row, at: usize) -> Result<Option<WorkerId>, StoreError> {
     Ok(get::<Option<Uuid>>(row, at)?.map(WorkerId))
+}
+
+/// Reads an order to one worker, and when it was given.
+pub(crate) fn given_order(row: &Row, at: usize) -> Result<Option<GivenOrder>, StoreError> {
+    let Some(order) = parsed_opt(row, at, WorkerOrder::parse)? else { return Ok(None) };
+    Ok(Some(GivenOrder { order, at: time(row, at + 1)? }))
+}
+
+pub(crate) fn evidence_code(row: &Row, at: usize) -> Result<Option<EvidenceCode>, StoreError> {
+    parsed_opt(row, at, EvidenceCode::parse)
 }
 
 /// Returns the gates of an attempt as they are written; `None` without any.

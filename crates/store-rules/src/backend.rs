@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::task::{self, Poll, Waker};
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
@@ -35,7 +36,7 @@ use outlast_core::queue::Depth;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
-use outlast_core::worker::order::StandingOrder;
+use outlast_core::worker::order::{GivenOrder, StandingOrder};
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -234,9 +235,21 @@ pub trait WorkerTables: Transaction {
     /// is given.
     async fn standing_orders(&mut self) -> Result<Vec<StandingOrder>, Self::Error>;
 
-    /// Loads and locks the workers that hold a lease, with their labels, by id. Until the batch
-    /// ends, no other one registers.
-    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, Self::Error>;
+    /// Stores the same change of many workers.
+    fn write_workers(
+        &mut self,
+        workers: &[WorkerId],
+        change: WorkerChange<'_>,
+    ) -> Result<(), Self::Error> {
+        workers.iter().try_for_each(|worker| self.write_worker(*worker, change))
+    }
+
+    /// Loads and locks the workers that hold a lease, and those whose rows have changed since this
+    /// time, with their labels, by id. Until the batch ends, no other one registers.
+    async fn living_or_changed(
+        &mut self,
+        since: Timestamp,
+    ) -> Result<Vec<(WorkerId, Labels)>, Self::Error>;
 
     /// Writes an order that holds for workers to come, or deletes some.
     fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), Self::Error>;
@@ -365,7 +378,9 @@ pub enum WorkerChange<'a> {
     /// A session of it has begun.
     Attached(&'a KnownWorker),
     /// Its phase or liveness is another, on this evidence.
-    Moved(Standing, &'a str),
+    Moved(Standing, &'a Evidence),
+    /// It, or the worker that follows it, was ordered something.
+    Ordered(GivenOrder),
     /// Why it can run nothing, by what it says; `None` if it is healthy.
     Health(Option<&'a str>),
     /// It is deleted.

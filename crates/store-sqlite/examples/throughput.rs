@@ -114,7 +114,7 @@ impl Hand {
             lease,
             about: "{}".into(),
             plain_id: None,
-            previous: None,
+            previous: Vec::new(),
         };
         let attach = Command::Attach(Attach { worker: WORKER, attachment: 1, lease });
         self.apply(vec![Command::Register(Box::new(registration)), attach]).await?;

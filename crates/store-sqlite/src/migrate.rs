@@ -18,6 +18,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0002_orders_and_health.sql"),
     },
     Migration { name: "0003_resources", text: include_str!("../migrations/0003_resources.sql") },
+    Migration {
+        name: "0004_orders_to_one_worker",
+        text: include_str!("../migrations/0004_orders_to_one_worker.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -3,10 +3,12 @@
 use std::num::NonZeroU32;
 
 use outlast_core::budget::Spent;
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::State;
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::order::{GivenOrder, WorkerOrder};
 use outlast_store::StoreError;
 use outlast_store_rules::codec;
 pub(crate) use outlast_store_rules::codec::number::{
@@ -73,6 +75,20 @@ fn uuid(row: &Row<'_>, at: usize) -> rusqlite::Result<Uuid> {
 pub(crate) fn worker_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerId>> {
     let bytes: Option<[u8; 16]> = row.get(at)?;
     Ok(bytes.map(|bytes| WorkerId(Uuid::from_bytes(bytes))))
+}
+
+pub(crate) fn worker_text_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerId>> {
+    parsed_opt(row, at, |text| Uuid::parse_str(text).ok().map(WorkerId))
+}
+
+/// Reads an order to one worker, and when it was given.
+pub(crate) fn given_order(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<GivenOrder>> {
+    let Some(order) = parsed_opt(row, at, WorkerOrder::parse)? else { return Ok(None) };
+    Ok(Some(GivenOrder { order, at: time(row, at + 1)? }))
+}
+
+pub(crate) fn evidence_code(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<EvidenceCode>> {
+    parsed_opt(row, at, EvidenceCode::parse)
 }
 
 /// Returns the gates of an attempt as they are stored; `None` without any.

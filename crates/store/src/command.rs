@@ -28,7 +28,7 @@ pub use retention::{LeadershipFence, LeadershipRequest, Prune, RETENTION, Reset}
 pub use sweep::{Strand, Sweep};
 pub use worker::{
     Attach, ForgetWorker, Lapse, LapseScope, OrderWorkers, Registration, Renew, ReportHealth,
-    WorkerMove, WorkerRole, standing_order,
+    WorkerMove, WorkerRole, ordered_by, standing_order,
 };
 
 /// Commands to apply as one transaction.

@@ -5,13 +5,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use outlast_core::budget::{ScheduledTimeout, Spent};
-use outlast_core::evidence::Evidence;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::resources::Usage;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
+use outlast_core::worker::order::GivenOrder;
 
 use crate::command::WorkerRole;
 use crate::job::{ClassId, ClassKey, Origin, Payload};
@@ -267,6 +268,12 @@ pub struct WorkerRecord {
     pub plain_id: Option<String>,
     /// Why it can run nothing, by what it says; `None` while it is healthy.
     pub unhealthy: Option<Unhealthy>,
+    /// The latest order to it, or to the one that it follows.
+    pub given: Option<GivenOrder>,
+    /// The identity that the same process had before, if it had one.
+    pub previous: Option<WorkerId>,
+    /// The word for why its standing is what it is, if there is one.
+    pub evidence_code: Option<EvidenceCode>,
 }
 
 /// A worker that can run nothing.

@@ -45,6 +45,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+use outlast_core::id::WorkerId;
 use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, Stage, StageEvent, Summary, Tls, Worker, control};
@@ -135,6 +136,8 @@ pub struct DaemonConfig {
     pub hidden: Vec<PathBuf>,
     /// The program to execute as shim.
     pub program: OwnProgram,
+    /// The identities of the engines before this one, oldest first.
+    pub follows: Vec<WorkerId>,
 }
 
 /// What to call when the worker reaches a stage, each at most once, and while its loop turns.
@@ -257,7 +260,6 @@ async fn listen(mut link: GuardianLink, control: Control, reload: Arc<Notify>) {
             GuardianEvent::Terminate => control.send(StageEvent::TerminateSignal),
             GuardianEvent::Quiet => control.send(StageEvent::StopSignal),
             GuardianEvent::Resume => control.send(StageEvent::ContinueSignal),
-            GuardianEvent::QuietByOrder => control.send(StageEvent::QuietOrder),
             GuardianEvent::ReloadPacks => {
                 control.read_token_again();
                 reload.notify_one();
@@ -406,6 +408,7 @@ fn describe(
         .labels(config.labels.clone())
         .types(actions.references())
         .about_json(about.to_string())
+        .follows(config.follows.iter().copied())
         .heartbeat_interval(config.heartbeat_interval)
         .shutdown_timeout(config.shutdown_timeout);
     let worker = match &config.pool {

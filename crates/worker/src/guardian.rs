@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! terminal, init system ──signals──▶ guardian ──one byte each, by socket──▶ engine
-//!                                       │    ◀──identity, order in force──────┘
+//!                                       │    ◀──identity, whether it drains──┘
 //!                                       └─ reaps and kills every orphan of its engine
 //! ```
 //!
@@ -11,8 +11,8 @@
 //! is never stopped or ended by a signal meant for the worker. When it ends, whatever it left
 //! is waited for or killed. If the engine ended without a goodbye, and nothing of it is left, the
 //! guardian has its death reported (`death`), and starts another engine after a pause (`restarts`).
-//! The new engine has an identity of its own, and follows the order that the old one followed. When
-//! the guardian ends, the socket closes, and that tells the engine.
+//! The new engine has an identity of its own, and names those before it to the server, which knows what
+//! they were ordered. When the guardian ends, the socket closes, and that tells the engine.
 //!
 //! It starts no engine after a clean end, wrong usage or a refused token, nor when the worker is
 //! about to end anyway, by a signal or by an order of the server.
@@ -37,6 +37,7 @@ use std::io;
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use outlast_core::id::WorkerId;
 use outlast_core::time::BootTime;
 use outlast_sdk::{EvidenceCode, LEASE_OVER_EXIT_CODE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -47,12 +48,12 @@ use rustix::process::{
 
 pub use self::death::report_to;
 pub use self::front::stay_in_front;
-pub use self::link::{Announcer, GuardianEvent, GuardianLink, StandingOrder};
+pub use self::link::{Announcer, GuardianEvent, GuardianLink};
 
 use self::death::{Death, Reporter};
 use self::engine::EngineLink;
 use self::orphans::Orphans;
-use self::restarts::{After, Asked, ENDS_MAX, EngineEnd, Restarts, WINDOW};
+use self::restarts::{After, Asked, ByServer, ENDS_MAX, EngineEnd, Restarts, WINDOW};
 
 use crate::clock::boot_now;
 use crate::process::{OwnProgram, cgroup, descendants, sys};
@@ -65,6 +66,11 @@ const FAULT: i32 = 1;
 const USAGE: i32 = 2;
 /// Exit code when the server does not let the worker in, passed on from the engine.
 const NOT_ALLOWED: i32 = 5;
+
+/// Names an engine before this one, once for each: what those were ordered still holds.
+pub const FOLLOWS: &str = "--follows";
+/// Most identities that an engine gets to know.
+const FOLLOWED_MAX: usize = 8;
 
 /// How long the shims of a dead engine have to end their trees before they are killed.
 const SHIMS_MAX: Duration = Duration::from_millis(500);
@@ -120,8 +126,9 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
         Signal::CONT,
         Signal::CHILD,
     ])?;
-    let engine = start_engine(options)?;
+    let engine = start_engine(options, &[])?;
     Ok(Guardian {
+        followed: Vec::new(),
         options,
         signals,
         engine,
@@ -133,10 +140,12 @@ fn start(options: &GuardianOptions) -> io::Result<Guardian<'_>> {
     })
 }
 
-fn start_engine(options: &GuardianOptions) -> io::Result<Engine> {
+/// Starts an engine that follows those of these identities, oldest first.
+fn start_engine(options: &GuardianOptions, followed: &[WorkerId]) -> io::Result<Engine> {
     let (link, engines_end) = EngineLink::new()?;
     let mut command = Command::new(options.program.path());
     command.args(&options.engine_args).stdin(engines_end);
+    command.args(followed.iter().map(|worker| format!("{FOLLOWS}={worker}")));
     sys::start_in_own_session(&mut command);
     let pid = pid_of(&command.spawn()?)?;
     Ok(Engine { link, pid })
@@ -153,6 +162,8 @@ struct Guardian<'a> {
     options: &'a GuardianOptions,
     signals: sys::SignalFd,
     engine: Engine,
+    /// The latest identities of the engines before. The server may not have got to know the last one.
+    followed: Vec<WorkerId>,
     /// What reports the deaths of the engines before.
     reporters: Vec<Reporter>,
     orphans: Orphans,
@@ -175,9 +186,6 @@ impl Guardian<'_> {
             let Some(status) = self.await_end() else { return self.abandon() };
             if let Some(code) = self.replace_engine(status) {
                 return self.leave(code);
-            }
-            if self.asked.by_server == StandingOrder::Quiet {
-                self.engine.link.send(GuardianEvent::QuietByOrder);
             }
             if self.asked.quiet {
                 self.engine.link.send(GuardianEvent::Quiet);
@@ -209,7 +217,7 @@ impl Guardian<'_> {
             if !self.pause(pause) {
                 return Some(CLEAN);
             }
-            match start_engine(self.options) {
+            match start_engine(self.options, &self.followed) {
                 Ok(engine) => {
                     self.engine = engine;
                     return None;
@@ -291,7 +299,9 @@ impl Guardian<'_> {
     fn learn(&mut self) {
         self.engine.link.receive();
         if let Some(announced) = self.engine.link.announced() {
-            self.asked.by_server = announced.order;
+            if announced.drains {
+                self.asked.by_server = ByServer::Drain;
+            }
             self.asked.registered |= announced.worker.is_some();
         }
     }
@@ -337,6 +347,9 @@ impl Guardian<'_> {
         if let (Some((code, why)), Some(worker)) = (early_end(status), worker) {
             deaths.push(Death { worker, code, why });
         }
+        self.followed.extend(worker);
+        let too_many = self.followed.len().saturating_sub(FOLLOWED_MAX);
+        self.followed.drain(..too_many);
         let started = deaths.into_iter().filter_map(|death| death::report(death, program, args));
         self.reporters = started.collect();
         let by_itself = status.is_some_and(|status| status.exit_status() == Some(code));

@@ -102,6 +102,7 @@ async fn give_up_all(store: Arc<dyn Store>, budgets: Budgets) -> Result<String, 
             Command::Worker(WorkerMove {
                 worker: *worker,
                 event: WorkerEvent::Died,
+                ordered: None,
                 session: None,
                 by: "outlast restore".into(),
                 evidence: Evidence::of(

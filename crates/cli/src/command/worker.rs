@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use clap::builder::NonEmptyStringValueParser;
 use outlast_cli_core::exit::{Exit, Failure};
+use outlast_core::id::WorkerId;
 use outlast_worker::OwnProgram;
 use outlast_worker::containment::UnknownContainment;
 use outlast_worker::daemon::DaemonConfig;
 use outlast_worker::guardian::{self, GuardianOptions};
 use outlast_worker::runtime::UnknownRuntime;
+use uuid::Uuid;
 
 use super::{TrustArgs, server_flags};
 use crate::config::token::TokenFlags;
@@ -68,9 +70,17 @@ pub(crate) struct Args {
     /// YAML file with settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The identity of an engine before this one, by its guardian
+    #[arg(long, hide = true, value_name = "ID")]
+    follows: Vec<Uuid>,
 }
 
 impl Args {
+    /// The identities of the engines before this one, oldest first.
+    pub(crate) fn follows(&self) -> Vec<WorkerId> {
+        self.follows.iter().copied().map(WorkerId).collect()
+    }
+
     /// The file with settings that was named.
     pub(crate) fn config_file(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -155,5 +165,6 @@ pub(crate) fn daemon_config(
         checks: config.checks,
         hidden: config.hidden,
         program: OwnProgram::running(),
+        follows: Vec::new(),
     })
 }

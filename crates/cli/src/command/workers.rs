@@ -199,6 +199,8 @@ fn page(worker: &Value) -> String {
         ("status", text("status")),
         ("state", state(worker)),
         ("evidence", text("evidence")),
+        ("ordered", ordered(worker)),
+        ("follows", text("previous")),
         ("health", health(worker)),
         ("in flight", text("in_flight")),
         ("concurrency", text("concurrency")),
@@ -212,6 +214,14 @@ fn page(worker: &Value) -> String {
         ("started", when(worker, "started")),
         ("heartbeat", when(worker, "last_heartbeat")),
     ])
+}
+
+/// What it was ordered last, by its id or as one of several.
+fn ordered(worker: &Value) -> String {
+    match text_at(worker, "ordered").as_str() {
+        "-" => "-".to_owned(),
+        order => format!("{order} {}", ago(worker, "ordered_at")),
+    }
 }
 
 /// Whether it is healthy, or else why not and since when.

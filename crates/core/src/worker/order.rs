@@ -1,14 +1,15 @@
 //! Orders of operators to workers, and which of them hold for workers that start later.
 //!
-//! An order to workers that are named ends with those processes. One to all whose labels match
-//! stands until it is lifted: a worker that starts under it, on whatever server, takes no work.
-//! It stays up, so that what restarts workers does not restart it again and again.
+//! An order to workers that are named holds for those processes: also for the next identity of one,
+//! after its lease or its engine has ended. One to all whose labels match stands until it is lifted:
+//! a worker that starts under it, on whatever server, takes no work. It stays up, so that what
+//! restarts workers does not restart it again and again.
 
 use std::collections::BTreeMap;
 
-use super::liveness::{Liveness, Phase, Standing, WorkerEvent};
+use super::liveness::{Phase, WorkerEvent};
 use crate::selector::Selector;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// Most orders that stand at a time: each registration reads them all.
 pub const STANDING_ORDERS_MAX: usize = 100;
@@ -145,16 +146,36 @@ pub fn change(
     }
 }
 
-/// Decides in which phase a worker registers. `before` is how it stood under its last identity, if
-/// the same process had one: what it was ordered then still holds.
+/// An order to one worker, by its id or as one of those that an order reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenOrder {
+    /// What it was ordered.
+    pub order: WorkerOrder,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// For how long after its end a worker takes orders for the one that follows it in the same process,
+/// such as the next engine of a guardian.
+pub const HEIR_TAKES_ORDERS: Span = Span::from_secs(600);
+
+/// How soon after the end of a worker the one that follows it registers, unless its server is out of
+/// reach: guardians start engines again within ten seconds.
+pub const HEIR_COMES_WITHIN: Span = Span::from_secs(15);
+
+/// Decides in which phase a worker registers. `given` is the latest order to it, or to the one that it
+/// follows; `standing` is the one in force for all workers with its labels. The later one counts,
+/// except that a drain goes forward only.
 #[must_use]
-pub fn first_phase(before: Option<Standing>, order: Option<&StandingOrder>) -> Phase {
-    let kept = match before {
-        // One that has left comes back as another process.
-        None | Some(Standing { liveness: Liveness::Gone, .. }) => Phase::Running,
-        Some(Standing { phase, .. }) => phase,
-    };
-    kept.max(if order.is_some() { Phase::Quiet } else { Phase::Running })
+pub fn first_phase(given: Option<GivenOrder>, standing: Option<&StandingOrder>) -> Phase {
+    match (given, standing) {
+        (Some(GivenOrder { order: WorkerOrder::Drain, .. }), _) => Phase::Draining,
+        (Some(given), Some(standing)) if given.at < standing.set_at => Phase::Quiet,
+        (Some(GivenOrder { order: WorkerOrder::Quiet, .. }), _) => Phase::Quiet,
+        (Some(GivenOrder { order: WorkerOrder::Resume, .. }), _) => Phase::Running,
+        // One that starts under an order to drain stays up and takes nothing.
+        (None, standing) => standing.map_or(Phase::Running, |_| Phase::Quiet),
+    }
 }
 
 #[cfg(test)]
@@ -215,20 +236,23 @@ mod tests {
     }
 
     #[test]
-    fn worker_registers_as_it_was_ordered_before() {
-        let standing = |phase, liveness| Some(Standing { phase, liveness });
-        let standing_order = order("pool=gpu", WorkerOrder::Drain, 1);
-        for (before, ordered, phase) in [
+    fn worker_registers_as_it_was_ordered_last() {
+        let given = |order, at| Some(GivenOrder { order, at: Timestamp(at) });
+        let standing = order("pool=gpu", WorkerOrder::Drain, 5);
+        for (given, stands, phase) in [
             (None, false, Phase::Running),
             // A worker that starts under a drain stays up and takes nothing.
             (None, true, Phase::Quiet),
-            (standing(Phase::Quiet, Liveness::Lapsed), false, Phase::Quiet),
-            (standing(Phase::Draining, Liveness::Lapsed), true, Phase::Draining),
-            (standing(Phase::Quiet, Liveness::Suspect), false, Phase::Quiet),
-            (standing(Phase::Draining, Liveness::Gone), false, Phase::Running),
+            (given(WorkerOrder::Quiet, 1), false, Phase::Quiet),
+            (given(WorkerOrder::Quiet, 9), true, Phase::Quiet),
+            (given(WorkerOrder::Resume, 1), false, Phase::Running),
+            (given(WorkerOrder::Resume, 4), true, Phase::Quiet),
+            (given(WorkerOrder::Resume, 5), true, Phase::Running),
+            (given(WorkerOrder::Drain, 1), false, Phase::Draining),
+            (given(WorkerOrder::Drain, 1), true, Phase::Draining),
         ] {
-            let order = ordered.then_some(&standing_order);
-            assert_eq!(first_phase(before, order), phase, "{before:?} {ordered}");
+            let standing = stands.then_some(&standing);
+            assert_eq!(first_phase(given, standing), phase, "{given:?} {stands}");
         }
     }
 }

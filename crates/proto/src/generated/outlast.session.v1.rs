@@ -77,10 +77,11 @@ pub struct Hello {
     /// as the last welcome said; 0 is not known
     #[prost(uint64, tag = "16")]
     pub store_generation: u64,
-    /// of the same process, before it lapsed; what it was
-    #[prost(bytes = "bytes", tag = "17")]
-    pub previous_worker_id: ::prost::bytes::Bytes,
-    /// ordered then still holds; or empty
+    /// of the same worker, oldest first: before it lapsed,
+    #[prost(bytes = "bytes", repeated, tag = "17")]
+    pub previous_worker_ids: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+    /// or its engine died; what the latest one that is known
+    /// was ordered still holds
     ///
     /// for no other reason: the server knows better
     #[prost(bool, tag = "18")]

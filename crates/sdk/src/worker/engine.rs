@@ -129,8 +129,9 @@ struct SessionState {
     connection: Connection,
     /// This identity was welcomed before.
     resumed: bool,
-    /// The identity before this one, until this one is welcomed: what it was ordered still holds.
-    previous: Option<WorkerId>,
+    /// The identities before this one, oldest first, until this one is welcomed: what the latest one
+    /// that the server knows was ordered still holds.
+    previous: Vec<WorkerId>,
     /// Of the store, as the last welcome said.
     store_generation: u64,
     /// Since when the server turns us away although it welcomed us before.
@@ -147,11 +148,11 @@ struct SessionState {
 }
 
 impl SessionState {
-    fn new(connection: Connection) -> Self {
+    fn new(connection: Connection, previous: Vec<WorkerId>) -> Self {
         Self {
             connection,
             resumed: false,
-            previous: None,
+            previous,
             store_generation: 0,
             denied_since: None,
             attachment: 0,
@@ -265,7 +266,7 @@ impl<H: Handler> Engine<H> {
         Ok(Self {
             handler,
             inbox: Inbox { control, events, beaten, heartbeat_gone: false },
-            session: SessionState::new(Connection::new(address)),
+            session: SessionState::new(Connection::new(address), profile.follows.clone()),
             lifecycle: Lifecycle::new(),
             work: Work {
                 in_flight: InFlight::new(Arc::clone(&state)),

@@ -384,6 +384,7 @@ async fn die_under(engine: &Engine, worker: WorkerId, job: JobId, epoch: Epoch) 
     let died = WorkerMove {
         worker,
         event: WorkerEvent::Died,
+        ordered: None,
         session: None,
         by: "test".into(),
         evidence: "killed".into(),
@@ -518,7 +519,7 @@ pub(crate) async fn register_sdk_worker(
         lease,
         about: r#"{"types":["noop"]}"#.into(),
         plain_id: None,
-        previous: None,
+        previous: Vec::new(),
     };
     engine.submit(Command::Register(Box::new(registration))).await.unwrap();
     profile

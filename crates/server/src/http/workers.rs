@@ -255,21 +255,18 @@ fn ended(worker: &WorkerRecord) -> Option<&'static str> {
     match worker.standing.liveness {
         Liveness::Live | Liveness::Suspect => None,
         Liveness::Lapsed => Some("lapsed"),
-        Liveness::Gone => Some(end_by(&worker.evidence)),
+        Liveness::Gone => Some(end_by(worker.evidence_code)),
     }
 }
 
-/// How a worker ended that is gone, by its evidence.
-fn end_by(evidence: &str) -> &'static str {
-    // What guardians and engines say of an end that was no shutdown.
-    const DEATHS: &[&str] = &["killed", "fault of its own", "heartbeat thread ended", "crashed"];
-    let last_words = evidence.strip_prefix("goodbye: ").unwrap_or(evidence);
-    if last_words == EvidenceCode::Drained.as_str() {
-        "drained"
-    } else if DEATHS.iter().any(|words| evidence.contains(words)) {
-        "killed"
-    } else {
-        "stopped"
+/// How a worker ended that is gone, by the word for its evidence.
+const fn end_by(code: Option<EvidenceCode>) -> &'static str {
+    match code {
+        Some(EvidenceCode::Drained) => "drained",
+        Some(
+            EvidenceCode::EngineKilled | EvidenceCode::GuardianKilled | EvidenceCode::WorkerKilled,
+        ) => "killed",
+        _ => "stopped",
     }
 }
 
@@ -303,6 +300,11 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.time("updated", worker.updated);
     object.time("lease_until", worker.lease_until);
     object.text("evidence", &worker.evidence);
+    object.text_or_null("evidence_code", worker.evidence_code.map(EvidenceCode::as_str));
+    object.text_or_null("ordered", worker.given.map(|given| given.order.as_str()));
+    object.time_or_null("ordered_at", worker.given.map(|given| given.at));
+    let previous = worker.previous.map(|previous| previous.to_string());
+    object.text_or_null("previous", previous.as_deref());
     object.object("health", |object| health(object, worker));
     object.raw("about", if worker.about.is_empty() { "null" } else { &worker.about });
     object.text_or_null("plain_id", worker.plain_id.as_deref());
@@ -313,22 +315,4 @@ fn health(object: &mut Object<'_>, worker: &WorkerRecord) {
     object.text("status", if unhealthy.is_some() { "unhealthy" } else { "healthy" });
     object.text_or_null("reason", unhealthy.map(|it| it.reason.as_str()));
     object.time_or_null("since", unhealthy.map(|it| it.since));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::end_by;
-
-    #[test]
-    fn an_end_has_a_word_by_its_evidence() {
-        for (evidence, word) in [
-            ("drained", "drained"),
-            ("goodbye: drained", "drained"),
-            ("goodbye: the worker's guardian was killed", "killed"),
-            ("engine was killed by signal 9", "killed"),
-            ("goodbye: not allowed", "stopped"),
-        ] {
-            assert_eq!(end_by(evidence), word, "{evidence}");
-        }
-    }
 }

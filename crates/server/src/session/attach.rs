@@ -134,8 +134,11 @@ pub(super) async fn attach(
 /// Returns the phase that a worker wants to be in. The store knows better whether it is still ordered
 /// to be quiet.
 fn said_phase(hello: &Hello, is_known: bool) -> v1::Phase {
+    let has_previous = !hello.previous_worker_ids.is_empty();
     match hello.phase() {
-        v1::Phase::Quiet if is_known && hello.quiet_by_order => v1::Phase::Running,
+        v1::Phase::Quiet if hello.quiet_by_order && (is_known || has_previous) => {
+            v1::Phase::Running
+        }
         says => says,
     }
 }
@@ -239,6 +242,7 @@ async fn reconcile_phase(
     let step = WorkerMove {
         worker,
         event,
+        ordered: None,
         session: None,
         by: format!("worker {worker}"),
         evidence: "said so when it attached".into(),

@@ -129,7 +129,7 @@ pub(crate) fn registration(
         lease,
         about: about.to_string(),
         plain_id: None,
-        previous: worker_id(&hello.previous_worker_id),
+        previous: hello.previous_worker_ids.iter().filter_map(|id| worker_id(id)).collect(),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) async fn answer(engine: &Engine, report: DeathReport) -> Result<Death
     let step = WorkerMove {
         worker,
         event: WorkerEvent::Died,
+        ordered: None,
         // Whatever session it had: the process is gone, and its identity with it.
         session: None,
         by: format!("guardian of worker {worker}"),

@@ -177,7 +177,7 @@ async fn move_worker(
     evidence: Evidence,
 ) -> Result<bool, Unavailable> {
     let by = format!("worker {worker}");
-    let step = WorkerMove { worker, event, session: Some(session), by, evidence };
+    let step = WorkerMove { worker, event, ordered: None, session: Some(session), by, evidence };
     let moved = if event == WorkerEvent::Drop {
         // Behind its heartbeats: one that came before the connection dropped must not take the
         // drop back.

@@ -26,7 +26,8 @@ macro_rules! columns {
                 w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                 w.about, w.plain_id, w.attachment,
                 (select array[count(*), min(a.claimed)] from active a where a.worker = w.id),
-                w.unhealthy, w.unhealthy_since_ms "
+                w.unhealthy, w.unhealthy_since_ms, w.ordered, w.ordered_ms, w.previous,
+                w.evidence_code "
     };
 }
 
@@ -250,6 +251,9 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
         plain_id: get(row, 18)?,
         attachment: row::count(row, 19)?,
         unhealthy,
+        given: row::given_order(row, 23)?,
+        previous: get::<Option<Uuid>>(row, 25)?.map(WorkerId),
+        evidence_code: row::evidence_code(row, 26)?,
         in_flight: held_at(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         oldest_claim: held_at(1).map(Timestamp),
     })

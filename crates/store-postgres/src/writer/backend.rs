@@ -216,8 +216,27 @@ impl WorkerTables for Tx<'_> {
         Ok(self.seen.orders.values().cloned().collect())
     }
 
-    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, Failure> {
-        Ok(self.known_living())
+    fn write_workers(
+        &mut self,
+        workers: &[WorkerId],
+        change: WorkerChange<'_>,
+    ) -> Result<(), Failure> {
+        match change {
+            _ if workers.is_empty() => {}
+            WorkerChange::Moved(standing, evidence) => {
+                self.note_standing(workers, standing, evidence);
+            }
+            WorkerChange::Ordered(given) => self.note_order(workers, given),
+            _ => workers.iter().try_for_each(|worker| self.note_worker(*worker, change))?,
+        }
+        Ok(())
+    }
+
+    async fn living_or_changed(
+        &mut self,
+        since: Timestamp,
+    ) -> Result<Vec<(WorkerId, Labels)>, Failure> {
+        Ok(self.known_living_or_changed(since))
     }
 
     fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::worker::order::HEIR_TAKES_ORDERS;
 use outlast_store::command::{Claimant, Command, Fence, NewJob};
 use outlast_store::{Batch, BatchId, StoreError};
 use tokio_postgres::Row;
@@ -24,7 +25,8 @@ macro_rules! lock_workers {
     ($more:literal, $which:literal) => {
         concat!(
             "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
-                    plain_id is not null, unhealthy is not null",
+                    plain_id is not null, unhealthy is not null, ordered, ordered_ms, previous,
+                    evidence_code, updated_ms",
             $more,
             " from worker where ",
             $which,
@@ -126,7 +128,7 @@ impl Prefetch {
             }
             Command::Register(registration) => {
                 self.change(registration.id);
-                self.workers.extend(registration.previous.map(|previous| previous.0));
+                self.workers.extend(registration.previous.iter().map(|previous| previous.0));
                 self.registers = self.registers.max(Registers::Some);
             }
             Command::OrderWorkers(_) => {
@@ -259,8 +261,14 @@ impl Tx<'_> {
         }
         let ids: Vec<Uuid> = need.workers.iter().copied().collect();
         if need.registers == Registers::OrdersAll {
-            let lock = lock_workers!(", labels", "liveness < 2 or id = any($1::uuid[])");
-            statements.push((Take::Living, Statement::new(lock, values![ids])));
+            let lock = lock_workers!(
+                ", labels",
+                "liveness < 2 or id = any($1::uuid[]) or updated_ms >= $3 + coalesce($2::bigint,
+                     (extract(epoch from clock_timestamp()) * 1000)::bigint)"
+            );
+            let now = self.clock.own.map(|clock| clock.now().0);
+            let since = int(HEIR_TAKES_ORDERS.0).saturating_neg();
+            statements.push((Take::Living, Statement::new(lock, values![ids, now, since])));
         } else if !ids.is_empty() {
             let lock = lock_workers!("", "id = any($1::uuid[])");
             statements.push((Take::Workers, Statement::new(lock, values![ids])));
@@ -306,7 +314,7 @@ impl Tx<'_> {
                 for row in rows {
                     let id = WorkerId(get(row, 0)?);
                     self.seen.workers.insert(id, Some(known_of(row)?));
-                    let labels: &str = get(row, 9)?;
+                    let labels: &str = get(row, 14)?;
                     let damaged = |_json| StoreError::Corrupt(format!("labels of worker {id}"));
                     let labels = serde_json::from_str(labels).map_err(damaged)?;
                     self.seen.labels.insert(id, labels);

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
-use outlast_core::time::Span;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Liveness, Standing};
+use outlast_core::worker::order::GivenOrder;
 use outlast_store::StoreError;
 use outlast_store::command::Registration;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
@@ -25,7 +27,8 @@ use crate::writer::load::{moving, of_active, select_active};
 use crate::writer::write_set::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
-/// attachment, and whether it is plain and unhealthy.
+/// attachment, whether it is plain and unhealthy, ordered, `ordered_ms`, previous, `evidence_code`
+/// and `updated_ms`.
 pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
     Ok(KnownWorker {
         standing: row::standing(get(row, 1)?, get(row, 2)?),
@@ -35,6 +38,10 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
         attachment: row::count(row, 6)?,
         plain: get(row, 7)?,
         unhealthy: get(row, 8)?,
+        given: row::given_order(row, 9)?,
+        previous: get::<Option<Uuid>>(row, 11)?.map(WorkerId),
+        ended_by: row::evidence_code(row, 12)?,
+        updated: row::time(row, 13)?,
     })
 }
 
@@ -81,9 +88,9 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
         "insert into worker as w (id, name, worker_role, status, state, phase, liveness,
              concurrency, queues, runtimes, labels, renewal_seq, session_seq, attachment,
              lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms, evidence,
-             about, plain_id)
+             about, plain_id, ordered, ordered_ms, previous)
          values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 1, 0, 0, $12, $13, $14, $14,
-                 $14, 'registered', $15, $16)
+                 $14, 'registered', $15, $16, $17, $18, $19)
          on conflict (id) do update set renewal_seq = w.renewal_seq + 1, {}",
         replaced_columns()
     )
@@ -96,6 +103,10 @@ pub(super) struct PlainOnes {
     ids: HashMap<WorkerId, (String, Vec<WorkerId>)>,
     /// Attempts of ids of which no other worker will hold a lease.
     attempts: HashMap<String, Vec<Loaded>>,
+}
+
+fn ids_of(workers: &[WorkerId]) -> Vec<Uuid> {
+    workers.iter().map(|worker| worker.0).collect()
 }
 
 impl Tx<'_> {
@@ -180,8 +191,9 @@ impl Tx<'_> {
                 values![worker.0, int(known.session), int(known.attachment)],
             ),
             WorkerChange::Moved(standing, evidence) => {
-                self.note_standing(worker, standing, evidence);
+                self.note_standing(&[worker], standing, evidence);
             }
+            WorkerChange::Ordered(given) => self.note_order(&[worker], given),
             WorkerChange::Health(unhealthy) => {
                 self.write(
                     "update worker set unhealthy = $2::text, unhealthy_since_ms =
@@ -207,7 +219,7 @@ impl Tx<'_> {
         registration: &Registration,
         known: &KnownWorker,
     ) -> Result<(), StoreError> {
-        let KnownWorker { standing, lease_until, .. } = *known;
+        let KnownWorker { standing, lease_until, given, previous, .. } = *known;
         let (status, state) = standing_words(standing);
         self.write(
             &UPSERT,
@@ -228,6 +240,9 @@ impl Tx<'_> {
                 self.batch.context.now.0,
                 text(&registration.about),
                 registration.plain_id.as_deref().map(text),
+                given.map(|given| given.order.as_str()),
+                given.map(|given| given.at.0),
+                previous.map(|previous| previous.0),
             ],
         );
         self.seen.workers.insert(registration.id, Some(*known));
@@ -235,12 +250,16 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns the workers that hold a lease, locked, with their labels.
-    pub(super) fn known_living(&self) -> Vec<(WorkerId, Labels)> {
-        let lives =
-            |id: &WorkerId| self.known_worker(*id).is_some_and(|it| it.standing.holds_lease());
-        let living = self.seen.labels.iter().filter(|(id, _)| lives(id));
-        living.map(|(id, labels)| (*id, labels.clone())).collect()
+    /// Returns the workers that hold a lease, and those whose rows have changed since this time,
+    /// locked, with their labels.
+    pub(super) fn known_living_or_changed(&self, since: Timestamp) -> Vec<(WorkerId, Labels)> {
+        let is_wanted = |known: KnownWorker| known.standing.holds_lease() || known.updated >= since;
+        let wanted = self
+            .seen
+            .labels
+            .iter()
+            .filter(|(id, _)| self.known_worker(**id).is_some_and(is_wanted));
+        wanted.map(|(id, labels)| (*id, labels.clone())).collect()
     }
 
     /// Keeps the orders that hold for workers to come.
@@ -303,24 +322,45 @@ impl Tx<'_> {
         self.seen.workers.insert(worker, Some(known));
     }
 
-    fn note_standing(&mut self, worker: WorkerId, standing: Standing, evidence: &str) {
+    pub(super) fn note_order(&mut self, workers: &[WorkerId], given: GivenOrder) {
+        self.write(
+            "update worker set ordered = $2, ordered_ms = $3 where id = any($1::uuid[])",
+            values![ids_of(workers), given.order.as_str(), given.at.0],
+        );
+        for worker in workers {
+            if let Some(Some(known)) = self.seen.workers.get_mut(worker) {
+                known.given = Some(given);
+            }
+        }
+    }
+
+    pub(super) fn note_standing(
+        &mut self,
+        workers: &[WorkerId],
+        standing: Standing,
+        evidence: &Evidence,
+    ) {
         let (status, state) = standing_words(standing);
         self.write(
             "update worker set phase = $2, liveness = $3, status = $4, state = $5, evidence = $6,
-                 updated_ms = $7
-             where id = $1",
+                 evidence_code = $8, updated_ms = $7
+             where id = any($1::uuid[])",
             values![
-                worker.0,
+                ids_of(workers),
                 row::phase_number(standing.phase),
                 row::liveness_number(standing.liveness),
                 status,
                 state,
-                text(evidence),
+                text(&evidence.text),
                 self.batch.context.now.0,
+                evidence.word(),
             ],
         );
-        if let Some(Some(known)) = self.seen.workers.get_mut(&worker) {
-            known.standing = standing;
+        let now = self.batch.context.now;
+        for worker in workers {
+            if let Some(Some(known)) = self.seen.workers.get_mut(worker) {
+                *known = KnownWorker { standing, ended_by: evidence.code, updated: now, ..*known };
+            }
         }
     }
 

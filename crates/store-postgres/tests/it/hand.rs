@@ -268,7 +268,7 @@ pub(crate) fn registration(worker: WorkerId, lease: Span) -> Registration {
         lease,
         about: "{}".into(),
         plain_id: None,
-        previous: None,
+        previous: Vec::new(),
     }
 }
 
@@ -336,7 +336,7 @@ pub(crate) fn lapse(worker: WorkerId, renewal: u64) -> Command {
 pub(crate) fn goodbye(worker: WorkerId) -> Command {
     let (by, evidence) = ("worker".into(), "goodbye".into());
     let event = WorkerEvent::Goodbye;
-    Command::Worker(WorkerMove { worker, event, session: None, by, evidence })
+    Command::Worker(WorkerMove { worker, event, ordered: None, session: None, by, evidence })
 }
 
 pub(crate) fn order(action: JobAction, job: JobId) -> JobOrder {

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::WorkerId;
 use outlast_core::job::{DeadLetterReason, Job};
 use outlast_core::limit::GateId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
+use outlast_core::worker::order::GivenOrder;
 use outlast_store::command::ClassId;
 use outlast_store::record::StoredJob;
 
@@ -121,4 +123,12 @@ pub struct KnownWorker {
     pub plain: bool,
     /// Whether it said that it can run nothing.
     pub unhealthy: bool,
+    /// The latest order to it, or to the one that it follows.
+    pub given: Option<GivenOrder>,
+    /// The identity that the same process had before, if it had one.
+    pub previous: Option<WorkerId>,
+    /// How its standing changed last, if there is a word for it.
+    pub ended_by: Option<EvidenceCode>,
+    /// When its row changed last, heartbeats excepted.
+    pub updated: Timestamp,
 }

@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 
-use outlast_core::evidence::Evidence;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap, Transition};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{
     Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
 };
-use outlast_core::worker::order::{StandingOrder, first_phase};
+use outlast_core::worker::order::{
+    GivenOrder, HEIR_TAKES_ORDERS, StandingOrder, WorkerOrder, first_phase,
+};
 use outlast_store::StoreError;
 use outlast_store::command::{
     Attach, EndDetail, Lapse, LapseScope, Registration, ReportHealth, WorkerMove,
@@ -26,8 +28,8 @@ use crate::rules::{Context, Leave, lost_error, worker_event, worker_event_name};
 pub struct Before<'a> {
     /// As it is stored, if it is.
     pub found: Option<&'a KnownWorker>,
-    /// How it stood under the identity that the same process had before.
-    pub previous: Option<Standing>,
+    /// The identity that the same process had before, if it is known, and what it was ordered.
+    pub previous: Option<(WorkerId, Option<GivenOrder>)>,
     /// The order in force that holds for workers to come.
     pub order: Option<&'a StandingOrder>,
 }
@@ -43,7 +45,8 @@ pub fn register(
     outbox: &mut Outbox,
 ) -> Result<KnownWorker, WorkerRefusal> {
     let lease_until = now.after(registration.lease);
-    let phase = first_phase(before.previous, before.order);
+    let given = before.previous.and_then(|(_, given)| given);
+    let phase = first_phase(given, before.order);
     let known = match before.found {
         None => KnownWorker {
             standing: Standing { phase, ..Standing::NEW },
@@ -53,12 +56,17 @@ pub fn register(
             lease_until,
             plain: registration.plain_id.is_some(),
             unhealthy: false,
+            given,
+            previous: before.previous.map(|(id, _)| id),
+            ended_by: None,
+            updated: now,
         },
         Some(found) => KnownWorker {
             standing: decide(found.standing, WorkerEvent::Beat)?,
             renewal: found.renewal + 1,
             lease_until,
             plain: registration.plain_id.is_some(),
+            updated: now,
             ..*found
         },
     };
@@ -171,6 +179,8 @@ pub struct Moved<'a> {
     pub standing: Standing,
     /// Whether that is written.
     pub changed: bool,
+    /// The order that is written down, for the worker that may follow.
+    pub given: Option<GivenOrder>,
     /// What becomes of the jobs it holds, if they are taken from it.
     pub release: Option<Release<'a>>,
 }
@@ -189,6 +199,12 @@ pub fn move_worker<'a>(
     if step.session.is_some_and(|session| session != found.session) {
         return Err(WorkerMoveRefusal::StaleSession { current: found.session });
     }
+    let given = step.ordered.map(|order| GivenOrder { order, at: now });
+    if let Some(given) = given
+        && may_have_heir(found, now, HEIR_TAKES_ORDERS)
+    {
+        return order_to_heir(found, given, step, outbox);
+    }
     let standing = decide(found.standing, step.event)?;
     let changed = standing != found.standing;
     if changed && let Some(name) = worker_event_name(step.event) {
@@ -203,7 +219,41 @@ pub fn move_worker<'a>(
         evidence: &step.evidence,
         leave: Leave::Goodbye,
     };
-    Ok(Moved { standing, changed, release: (!standing.holds_lease()).then_some(release) })
+    Ok(Moved { standing, changed, given, release: (!standing.holds_lease()).then_some(release) })
+}
+
+/// Whether a worker has ended, but not its process, or not for certain: the same process, or the next
+/// engine of its guardian, may follow under another identity, `within` this time after it.
+#[must_use]
+pub fn may_have_heir(found: &KnownWorker, now: Timestamp, within: Span) -> bool {
+    let may_go_on = match found.standing.liveness {
+        Liveness::Live | Liveness::Suspect => false,
+        Liveness::Lapsed => true,
+        Liveness::Gone => {
+            matches!(found.ended_by, Some(EvidenceCode::EngineKilled | EvidenceCode::Lease))
+        }
+    };
+    may_go_on && now <= found.updated.after(within)
+}
+
+/// Keeps an order to a worker whose process goes on, for the worker that follows it.
+fn order_to_heir<'a>(
+    found: &KnownWorker,
+    given: GivenOrder,
+    step: &WorkerMove,
+    outbox: &mut Outbox,
+) -> Result<Moved<'a>, WorkerMoveRefusal> {
+    let before = found.given.map(|given| given.order);
+    if before == Some(WorkerOrder::Drain) && given.order != WorkerOrder::Drain {
+        return Err(WorkerRefusal::Draining.into());
+    }
+    if before != Some(given.order)
+        && let Some(name) = worker_event_name(step.event)
+    {
+        let event = worker_event(step.worker, name, given.at, &step.by, &step.evidence);
+        outbox.events.push(event);
+    }
+    Ok(Moved { standing: found.standing, changed: false, given: Some(given), release: None })
 }
 
 /// Whether [`lapse`] must know how many attempts the worker holds.
@@ -256,7 +306,7 @@ pub fn lapse<'a>(
         evidence: &lapse.evidence,
         leave: Leave::Silence,
     };
-    Ok(Moved { standing, changed, release: Some(release) })
+    Ok(Moved { standing, changed, given: None, release: Some(release) })
 }
 
 /// Why and how far jobs are taken from a worker.

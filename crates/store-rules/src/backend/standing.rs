@@ -1,16 +1,25 @@
 //! Orders to all workers that are chosen, and to those that start later.
 
-use outlast_core::worker::liveness::Phase;
-use outlast_core::worker::order::{self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder};
-use outlast_store::command::{OrderWorkers, WorkerMove};
+use std::collections::{BTreeMap, HashSet};
+
+use outlast_core::id::WorkerId;
+use outlast_core::time::Timestamp;
+use outlast_core::worker::liveness::{Liveness, Phase, Standing};
+use outlast_core::worker::order::{
+    self, GivenOrder, HEIR_COMES_WITHIN, HEIR_TAKES_ORDERS, OrderChange, OrderRefusal,
+    StandingOrder, WorkerOrder,
+};
+use outlast_store::command::{OrderWorkers, WorkerMove, ordered_by};
 use outlast_store::reply::WorkersOrdered;
 
 use super::{Backend, StandingChange, WorkerChange};
+use crate::apply::loaded::KnownWorker;
 use crate::apply::worker;
 use crate::rules::standing_order_event;
 
 /// The order stands and reaches those who live in one transaction: a worker that registers
-/// meanwhile comes before it or after it.
+/// meanwhile comes before it or after it. Those that have died a short time ago are ordered, too, for
+/// the ones that follow them.
 pub(super) async fn order<B: Backend>(
     b: &mut B,
     given: &OrderWorkers,
@@ -22,31 +31,64 @@ pub(super) async fn order<B: Backend>(
     };
     write(b, given, change)?;
     let stand = b.standing_orders().await?;
+    let now = b.context().now;
     let (mut reached, mut kept) = (Vec::new(), Vec::new());
-    for (id, labels) in b.living().await? {
-        if !given.selector.matches_labels(&labels) {
-            continue;
-        }
-        let found = b.worker(id)?;
-        let other = (given.order == WorkerOrder::Resume).then(|| order::in_force(&stand, &labels));
-        if let Some(other) = other.flatten() {
-            if found.is_some_and(|found| found.standing.phase == Phase::Quiet) {
+    let (mut ordered, mut moved) = (Vec::new(), BTreeMap::<Standing, Vec<WorkerId>>::new());
+    for (id, found, other) in chosen(b, given, &stand, now).await? {
+        if let Some(other) = other {
+            if found.standing.holds_lease() && found.standing.phase == Phase::Quiet {
                 kept.push((id, other.selector.clone()));
             }
             continue;
         }
-        let step = WorkerMove::ordered(id, given.order, &given.by);
-        let now = b.context().now;
         // One that drains goes on draining. None of these events takes a job from a worker.
-        let Ok(moved) = worker::move_worker(found.as_ref(), &step, now, b.outbox()) else {
-            continue;
-        };
-        if moved.changed {
-            b.write_worker(id, WorkerChange::Moved(moved.standing, &step.evidence))?;
+        let step = WorkerMove::ordered(id, given.order, &given.by);
+        let Ok(after) = worker::move_worker(Some(&found), &step, now, b.outbox()) else { continue };
+        if after.changed {
+            moved.entry(after.standing).or_default().push(id);
         }
-        reached.push(id);
+        ordered.push(id);
+        let is_awaited = found.standing.liveness == Liveness::Gone
+            && worker::may_have_heir(&found, now, HEIR_COMES_WITHIN);
+        if found.standing.holds_lease() || is_awaited {
+            reached.push(id);
+        }
     }
+    let evidence = ordered_by(&given.by);
+    for (standing, workers) in &moved {
+        b.write_workers(workers, WorkerChange::Moved(*standing, &evidence))?;
+    }
+    b.write_workers(&ordered, WorkerChange::Ordered(GivenOrder { order: given.order, at: now }))?;
     Ok(Ok(WorkersOrdered { change, reached, kept }))
+}
+
+/// The workers that an order is for, each with the order that keeps it from resuming, if this is to
+/// resume.
+async fn chosen<'s, B: Backend>(
+    b: &mut B,
+    given: &OrderWorkers,
+    stand: &'s [StandingOrder],
+    now: Timestamp,
+) -> Result<Vec<(WorkerId, KnownWorker, Option<&'s StandingOrder>)>, B::Error> {
+    let mut all = Vec::new();
+    let since = Timestamp(now.0.saturating_sub_unsigned(HEIR_TAKES_ORDERS.0));
+    for (id, labels) in b.living_or_changed(since).await? {
+        if let Some(found) = b.worker(id)? {
+            all.push((id, found, labels));
+        }
+    }
+    let followed: HashSet<WorkerId> =
+        all.iter().filter_map(|(_, found, _)| found.previous).collect();
+    let is_for = |(id, found, labels): &(WorkerId, KnownWorker, _)| {
+        let lives = found.standing.holds_lease();
+        let has_heir = || worker::may_have_heir(found, now, HEIR_TAKES_ORDERS);
+        (lives || !followed.contains(id) && has_heir()) && given.selector.matches_labels(labels)
+    };
+    all.retain(is_for);
+    let resumes = given.order == WorkerOrder::Resume;
+    let other = |labels: &_| if resumes { order::in_force(stand, labels) } else { None };
+    let with_other = all.into_iter().map(|(id, found, labels)| (id, found, other(&labels)));
+    Ok(with_other.collect())
 }
 
 fn write<B: Backend>(b: &mut B, given: &OrderWorkers, change: OrderChange) -> Result<(), B::Error> {

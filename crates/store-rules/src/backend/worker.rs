@@ -1,5 +1,6 @@
 //! Workers: registration, leases, and what happens to the jobs of a worker that is gone.
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 use outlast_core::worker::order::in_force;
@@ -19,10 +20,13 @@ pub(super) async fn register<B: Backend>(
     registration: &Registration,
 ) -> Result<Result<Standing, WorkerRefusal>, B::Error> {
     let found = backend.worker(registration.id)?;
-    let previous = match registration.previous {
-        Some(previous) => backend.worker(previous)?.map(|known| known.standing),
-        None => None,
-    };
+    let mut previous = None;
+    for id in registration.previous.iter().rev() {
+        if let Some(known) = backend.worker(*id)? {
+            previous = Some((*id, known.given));
+            break;
+        }
+    }
     let orders = backend.standing_orders().await?;
     let order = in_force(&orders, &registration.labels);
     let before = Before { found: found.as_ref(), previous, order };
@@ -143,11 +147,14 @@ async fn end_move<B: Backend>(
     worker: WorkerId,
     found: Option<KnownWorker>,
     moved: &worker::Moved<'_>,
-    evidence: &str,
+    evidence: &Evidence,
 ) -> Result<WorkerMoved, B::Error> {
-    let worker::Moved { standing, changed, release } = moved;
+    let worker::Moved { standing, changed, given, release } = moved;
     if *changed {
-        backend.write_worker(worker, WorkerChange::Moved(*standing, evidence))?;
+        backend.write_workers(&[worker], WorkerChange::Moved(*standing, evidence))?;
+    }
+    if let Some(given) = given {
+        backend.write_workers(&[worker], WorkerChange::Ordered(*given))?;
     }
     let (moved, kept) = match release {
         Some(release) => {

@@ -329,6 +329,10 @@ pub static SECTIONS: &[Section] = &[
             maybe(text("plain_id")),
             added(maybe(text("unhealthy"))),
             added(maybe(int("unhealthy_since_ms"))),
+            added(maybe(text("ordered"))),
+            added(maybe(int("ordered_ms"))),
+            added(maybe(id("previous"))),
+            added(maybe(text("evidence_code"))),
         ],
     },
     Section {

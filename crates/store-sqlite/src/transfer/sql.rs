@@ -36,8 +36,8 @@ pub(super) fn page(db: &Connection, query: PageQuery<'_>) -> Result<Vec<Row>, St
         page.rows
     );
     let mut select = db.prepare_cached(&sql).map_err(failed)?;
-    let from = section.key_columns().iter().zip(after.map(Vec::as_slice).unwrap_or_default());
-    let values = from.map(|(column, cell)| value_of(section, column, cell));
+    let from = after.map(Vec::as_slice).unwrap_or_default();
+    let values = from.iter().take(section.key).map(|cell| value_of(section, cell));
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
     let mut rows = BoundedRows::new(page.bytes);
     while let Some(row) = found.next().map_err(failed)? {
@@ -71,8 +71,7 @@ pub(super) fn insert(db: &Connection, section: &Section, rows: &[Row]) -> Result
     let sql = format!("insert into {} ({columns}) values ({values})", section.name);
     let mut insert = db.prepare_cached(&sql).map_err(failed)?;
     for row in rows {
-        let cells = section.columns.iter().zip(row);
-        let values = cells.map(|(column, cell)| value_of(section, column, cell));
+        let values = row.iter().map(|cell| value_of(section, cell));
         insert.execute(params_from_iter(values)).map_err(failed)?;
     }
     Ok(())
@@ -103,16 +102,14 @@ fn cell_of(column: &Column, value: ValueRef<'_>) -> Option<Cell> {
     }
 }
 
-fn value_of(section: &Section, column: &Column, cell: &Cell) -> Value {
+fn value_of(section: &Section, cell: &Cell) -> Value {
     match cell {
         Cell::Null => Value::Null,
         Cell::Int(number) => Value::Integer(*number),
         Cell::Flag(flag) => Value::Integer(i64::from(*flag)),
         Cell::Text(text) => Value::Text(text.clone()),
-        // People query workers by their id, so there it is text.
-        Cell::Id(id) if section.name == "worker" && column.name == "id" => {
-            Value::Text(id.to_string())
-        }
+        // People query workers by their ids, so there they are text.
+        Cell::Id(id) if section.name == "worker" => Value::Text(id.to_string()),
         Cell::Id(id) => Value::Blob(id.as_bytes().to_vec()),
         Cell::Bytes(bytes) => Value::Blob(bytes.clone()),
     }

@@ -175,8 +175,11 @@ impl WorkerTables for Tx<'_> {
         read::worker::standing_orders(self.db)
     }
 
-    async fn living(&mut self) -> Result<Vec<(WorkerId, Labels)>, StoreError> {
-        read::worker::living(self.db)
+    async fn living_or_changed(
+        &mut self,
+        since: Timestamp,
+    ) -> Result<Vec<(WorkerId, Labels)>, StoreError> {
+        read::worker::living_or_changed(self.db, since)
     }
 
     fn write_standing_order(&mut self, change: StandingChange<'_>) -> Result<(), StoreError> {

@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing};
@@ -21,11 +22,12 @@ static UPSERT: LazyLock<String> = LazyLock::new(|| {
         "insert into worker (id, name, worker_role, status, state, last_heartbeat, created,
              updated, phase, liveness, concurrency, queues, runtimes, labels, renewal_seq,
              session_seq, lease_ms, lease_until_ms, last_heartbeat_ms, created_ms, updated_ms,
-             evidence, about, plain_id)
+             evidence, about, plain_id, ordered, ordered_ms, previous)
          values (?1, ?2, ?3, ?4, ?5, strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
              strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
              strftime('%Y-%m-%dT%H:%M:%fZ', ?6 / 1000.0, 'unixepoch'),
-             ?7, ?8, ?9, ?10, ?11, ?12, 1, 0, ?13, ?14, ?6, ?6, ?6, 'registered', ?15, ?16)
+             ?7, ?8, ?9, ?10, ?11, ?12, 1, 0, ?13, ?14, ?6, ?6, ?6, 'registered', ?15, ?16, ?17,
+             ?18, ?19)
          on conflict (id) do update set renewal_seq = renewal_seq + 1,
              last_heartbeat = excluded.last_heartbeat, updated = excluded.updated, {}",
         replaced_columns()
@@ -38,7 +40,8 @@ impl Tx<'_> {
             .db
             .prepare_cached(
                 "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
-                     plain_id is not null, unhealthy is not null
+                     plain_id is not null, unhealthy is not null, ordered, ordered_ms, previous,
+                     evidence_code, updated_ms
                  from worker where id = ?",
             )
             .map_err(failed)?;
@@ -52,6 +55,10 @@ impl Tx<'_> {
                     attachment: row.get(5)?,
                     plain: row.get(6)?,
                     unhealthy: row.get(7)?,
+                    given: row::given_order(row, 8)?,
+                    previous: row::worker_text_opt(row, 10)?,
+                    ended_by: row::evidence_code(row, 11)?,
+                    updated: row::time(row, 12)?,
                 })
             })
             .optional()
@@ -94,6 +101,11 @@ impl Tx<'_> {
             WorkerChange::Moved(standing, evidence) => {
                 self.update_standing(worker, standing, evidence)
             }
+            WorkerChange::Ordered(given) => {
+                let sql = "update worker set ordered = ?, ordered_ms = ? where id = ?";
+                let values = (given.order.as_str(), given.at.0, worker.to_string());
+                self.execute(sql, values).map(|_| ())
+            }
             WorkerChange::Health(unhealthy) => {
                 let sql = "update worker set unhealthy = ?2, unhealthy_since_ms =
                      case when ?2 is not null then coalesce(unhealthy_since_ms, ?3) end
@@ -109,7 +121,7 @@ impl Tx<'_> {
     }
 
     fn upsert(&self, registration: &Registration, known: &KnownWorker) -> Result<(), StoreError> {
-        let KnownWorker { standing, lease_until, .. } = *known;
+        let KnownWorker { standing, lease_until, given, previous, .. } = *known;
         let (status, state) = standing_words(standing);
         self.execute(
             &UPSERT,
@@ -130,6 +142,9 @@ impl Tx<'_> {
                 lease_until.0,
                 registration.about,
                 registration.plain_id,
+                given.map(|given| given.order.as_str()),
+                given.map(|given| given.at.0),
+                previous.map(|previous| previous.to_string()),
             ],
         )?;
         Ok(())
@@ -169,12 +184,12 @@ impl Tx<'_> {
         &self,
         worker: WorkerId,
         standing: Standing,
-        evidence: &str,
+        evidence: &Evidence,
     ) -> Result<(), StoreError> {
         let (status, state) = standing_words(standing);
         self.execute(
             "update worker set phase = ?2, liveness = ?3, status = ?4, state = ?5, evidence = ?6,
-                 updated_ms = ?7,
+                 evidence_code = ?8, updated_ms = ?7,
                  updated = strftime('%Y-%m-%dT%H:%M:%fZ', ?7 / 1000.0, 'unixepoch')
              where id = ?1",
             (
@@ -183,8 +198,9 @@ impl Tx<'_> {
                 row::liveness_number(standing.liveness),
                 status,
                 state,
-                evidence,
+                &evidence.text,
                 self.batch.context.now.0,
+                evidence.word(),
             ),
         )?;
         Ok(())

@@ -34,7 +34,7 @@ pub(crate) fn arrival(worker: WorkerId) -> Vec<Command> {
         lease: LEASE,
         about: "{}".into(),
         plain_id: None,
-        previous: None,
+        previous: Vec::new(),
     };
     let attach = Attach { worker, attachment: 1, lease: LEASE };
     vec![Command::Register(Box::new(registration)), Command::Attach(attach)]

@@ -26,7 +26,7 @@ fn with_a_worker(check: impl FnOnce(&Connection)) {
         lease: Span::from_secs(15),
         about: "{}".into(),
         plain_id: None,
-        previous: None,
+        previous: Vec::new(),
     };
     let batch = Batch {
         id: BatchId { server: Uuid::from_u128(1), n: 1 },

@@ -146,7 +146,7 @@ impl<'a> Server<'a> {
             lease,
             about: "{}".into(),
             plain_id: None,
-            previous: None,
+            previous: Vec::new(),
         };
         self.one(Command::Register(Box::new(registration))).await;
         self.one(Command::Attach(Attach { worker, attachment: 1, lease })).await;

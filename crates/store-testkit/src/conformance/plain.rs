@@ -339,7 +339,7 @@ fn worker_that_says_that_it_ends_is_interrupted_and_its_jobs_come_back_at_once<H
     let goodbye = |world: &mut World<'_, H>, worker: WorkerId| {
         let (by, evidence) = ("worker".into(), "said so in its heartbeat".into());
         let event = WorkerEvent::Goodbye;
-        let step = WorkerMove { worker, event, session: None, by, evidence };
+        let step = WorkerMove { worker, event, ordered: None, session: None, by, evidence };
         match world.one(Command::Worker(step)) {
             Reply::WorkerMoved(Ok(moved)) => moved.moved,
             other => panic!("not gone: {other:?}"),

@@ -65,6 +65,7 @@ fn command<H: Harness>(
         End::Goodbye => Command::Worker(outlast_store::command::WorkerMove {
             worker: worker(hand),
             event: WorkerEvent::Goodbye,
+            ordered: None,
             session: None,
             by: "test".into(),
             evidence: "said so".into(),

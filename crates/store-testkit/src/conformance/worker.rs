@@ -133,6 +133,7 @@ fn drop_seen_by_an_old_session_says_nothing<H: Harness>(world: &mut World<'_, H>
         Command::Worker(WorkerMove {
             worker: hand.worker,
             event: WorkerEvent::Drop,
+            ordered: None,
             session,
             by,
             evidence,

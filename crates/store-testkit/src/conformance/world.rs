@@ -185,7 +185,7 @@ impl<'h, H: Harness> World<'h, H> {
             lease: LEASE,
             about: "{}".into(),
             plain_id: None,
-            previous: None,
+            previous: Vec::new(),
         }
     }
 
@@ -322,7 +322,14 @@ impl<'h, H: Harness> World<'h, H> {
         event: WorkerEvent,
     ) -> Result<WorkerMoved, WorkerMoveRefusal> {
         let (by, evidence) = ("test".into(), "because".into());
-        match self.one(Command::Worker(WorkerMove { worker, event, session: None, by, evidence })) {
+        match self.one(Command::Worker(WorkerMove {
+            worker,
+            event,
+            ordered: None,
+            session: None,
+            by,
+            evidence,
+        })) {
             Reply::WorkerMoved(moved) => moved,
             other => panic!("not a worker's reply: {other:?}"),
         }

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use outlast_core::evidence::Evidence;
+use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{
     Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
 };
 use outlast_core::worker::order::{
-    self, OrderChange, OrderRefusal, StandingOrder, WorkerOrder, first_phase, in_force,
+    self, GivenOrder, HEIR_COMES_WITHIN, HEIR_TAKES_ORDERS, OrderChange, OrderRefusal,
+    StandingOrder, WorkerOrder, first_phase, in_force,
 };
 use outlast_store::command::{
     Attach, EndDetail, Lapse, LapseScope, OrderWorkers, Registration, Renew, ReportHealth,
@@ -46,12 +47,17 @@ impl Tx<'_> {
         let row = known.cloned().unwrap_or_else(|| fresh(new, now));
         let mut standing = decide(row.standing, WorkerEvent::Beat)?;
         let order = in_force(self.tables.orders.values(), &new.labels).cloned();
+        let (mut given, mut previous) = (row.given, row.previous);
         if is_new {
-            let previous = new.previous.and_then(|id| self.tables.workers.get(&id));
-            standing.phase = first_phase(previous.map(|row| row.standing), order.as_ref());
+            let known = |id: &&WorkerId| self.tables.workers.contains_key(*id);
+            previous = new.previous.iter().rev().find(known).copied();
+            given = previous.and_then(|id| self.tables.workers.get(&id)?.given);
+            standing.phase = first_phase(given, order.as_ref());
         }
         self.keep(WorkerRecord {
             standing,
+            given,
+            previous,
             name: new.name.clone(),
             concurrency: new.concurrency,
             queues: new.queues.clone(),
@@ -100,11 +106,22 @@ impl Tx<'_> {
         if change != OrderChange::Nothing {
             self.log_event(standing_order_event(given.order, &given.selector, now, &given.by));
         }
-        let chosen: Vec<WorkerRecord> = self
-            .tables
-            .workers
+        let workers = &self.tables.workers;
+        let since = |span: Span| move |row: &&WorkerRecord| now.since(row.updated) <= span;
+        let is_followed = |row: &WorkerRecord| {
+            let follows = |other: &WorkerRecord| {
+                other.previous == Some(row.id)
+                    && (other.standing.holds_lease() || since(HEIR_TAKES_ORDERS)(&other))
+            };
+            workers.values().any(follows)
+        };
+        let takes_orders = |row: &&WorkerRecord| {
+            row.standing.holds_lease()
+                || may_go_on(row) && since(HEIR_TAKES_ORDERS)(row) && !is_followed(row)
+        };
+        let chosen: Vec<WorkerRecord> = workers
             .values()
-            .filter(|row| row.standing.holds_lease())
+            .filter(takes_orders)
             .filter(|row| given.selector.matches_labels(&row.labels))
             .cloned()
             .collect();
@@ -112,13 +129,21 @@ impl Tx<'_> {
         for row in chosen {
             let other = in_force(self.tables.orders.values(), &row.labels);
             match (given.order, other) {
-                (WorkerOrder::Resume, Some(other)) if row.standing.phase == Phase::Quiet => {
+                (WorkerOrder::Resume, Some(other))
+                    if row.standing.phase == Phase::Quiet && row.standing.holds_lease() =>
+                {
                     kept.push((row.id, other.selector.clone()));
                 }
                 (WorkerOrder::Resume, Some(_)) => {}
                 _ => {
                     let step = WorkerMove::ordered(row.id, given.order, &given.by);
-                    reached.extend(self.move_worker(&step).ok().map(|_| row.id));
+                    let died_just_now =
+                        row.standing.liveness == Liveness::Gone && since(HEIR_COMES_WITHIN)(&&row);
+                    if self.move_worker(&step).is_ok()
+                        && (row.standing.holds_lease() || died_just_now)
+                    {
+                        reached.push(row.id);
+                    }
                 }
             }
         }
@@ -193,7 +218,17 @@ impl Tx<'_> {
             return Err(WorkerMoveRefusal::StaleSession { current: row.session });
         }
         let before = row.standing;
+        let given = order.ordered.map(|order| GivenOrder { order, at: self.now() });
+        if let Some(given) = given
+            && may_go_on(row)
+            && given.at.since(row.updated) <= HEIR_TAKES_ORDERS
+        {
+            return self.order_heir(order, given);
+        }
         let standing = decide(before, order.event)?;
+        if given.is_some() {
+            self.note_order(order.worker, given);
+        }
         // A worker that said goodbye was not killed: no job is suspected.
         let mass = order.event == WorkerEvent::Goodbye;
         let word = Word { by: &order.by, evidence: &order.evidence, mass };
@@ -211,6 +246,33 @@ impl Tx<'_> {
         }
         let kept = self.count_in_flight(order.worker);
         Ok(WorkerMoved { worker: order.worker, standing, moved, kept })
+    }
+
+    fn note_order(&mut self, worker: WorkerId, given: Option<GivenOrder>) {
+        if let Some(row) = self.tables.workers.get_mut(&worker) {
+            row.given = given;
+        }
+    }
+
+    /// Keeps an order to a worker that has ended, for the one that follows it.
+    fn order_heir(
+        &mut self,
+        step: &WorkerMove,
+        given: GivenOrder,
+    ) -> Result<WorkerMoved, WorkerMoveRefusal> {
+        let row = self.tables.workers.get(&step.worker).ok_or(WorkerMoveRefusal::UnknownWorker)?;
+        let (before, standing) = (row.given.map(|given| given.order), row.standing);
+        if before == Some(WorkerOrder::Drain) && given.order != WorkerOrder::Drain {
+            return Err(WorkerRefusal::Draining.into());
+        }
+        let name = worker_event_name(step.event).filter(|_| before != Some(given.order));
+        if let Some(name) = name {
+            let event = worker_event(step.worker, name, given.at, &step.by, &step.evidence);
+            self.log_event(event);
+        }
+        self.note_order(step.worker, Some(given));
+        let kept = self.count_in_flight(step.worker);
+        Ok(WorkerMoved { worker: step.worker, standing, moved: Vec::new(), kept })
     }
 
     pub(super) fn lapse(&mut self, lapse: &Lapse) -> Result<WorkerMoved, WorkerMoveRefusal> {
@@ -290,6 +352,7 @@ impl Tx<'_> {
             row.standing = standing;
             row.updated = now;
             row.evidence.clone_from(&word.evidence.text);
+            row.evidence_code = word.evidence.code;
         }
         if let Some(name) = worker_event_name(event) {
             self.log_event(worker_event(worker, name, now, word.by, word.evidence));
@@ -363,5 +426,20 @@ fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
         about: String::new(),
         plain_id: None,
         unhealthy: None,
+        given: None,
+        previous: None,
+        evidence_code: None,
+    }
+}
+
+/// Whether the process of a worker that has ended may go on under another identity.
+fn may_go_on(row: &WorkerRecord) -> bool {
+    match row.standing.liveness {
+        Liveness::Live | Liveness::Suspect => false,
+        Liveness::Lapsed => true,
+        Liveness::Gone => {
+            let codes = [EvidenceCode::EngineKilled, EvidenceCode::Lease];
+            row.evidence_code.is_some_and(|code| codes.contains(&code))
+        }
     }
 }

@@ -48,9 +48,9 @@ pub struct Registration {
     pub about: String,
     /// For a plain OJS worker: the id it gave itself.
     pub plain_id: Option<String>,
-    /// The identity that the same process had before, and that has lapsed: what it was ordered
-    /// then still holds.
-    pub previous: Option<WorkerId>,
+    /// The identities that the same process had before, oldest first: what the latest one that is
+    /// known was ordered still holds.
+    pub previous: Vec<WorkerId>,
 }
 
 /// What kind of worker it is.
@@ -106,6 +106,9 @@ pub struct WorkerMove {
     pub worker: WorkerId,
     /// What happened. Not [`WorkerEvent::Lapse`] and not [`WorkerEvent::Beat`].
     pub event: WorkerEvent,
+    /// Whether an operator ordered it: then it also holds for the worker that follows in the same
+    /// process.
+    pub ordered: Option<WorkerOrder>,
     /// Only if its session still has this number (a drop seen by an old session says
     /// nothing about the new one).
     pub session: Option<u64>,
@@ -119,9 +122,16 @@ impl WorkerMove {
     /// An operator's order to a worker, whichever its session is.
     #[must_use]
     pub fn ordered(worker: WorkerId, order: WorkerOrder, by: &str) -> Self {
-        let evidence = format!("ordered by {by}").into();
-        Self { worker, event: order.event(), session: None, by: by.to_owned(), evidence }
+        let evidence = ordered_by(by);
+        let (event, ordered) = (order.event(), Some(order));
+        Self { worker, event, ordered, session: None, by: by.to_owned(), evidence }
     }
+}
+
+/// What an order of an operator is based on.
+#[must_use]
+pub fn ordered_by(by: &str) -> Evidence {
+    format!("ordered by {by}").into()
 }
 
 /// A worker that is given up for silence. The compare-and-set is on its renewal number.
@@ -248,7 +258,7 @@ pub struct WorkersOrdered {
     /// What it did to the orders that stand.
     pub change: OrderChange,
     /// Workers that it is for, whether or not they were so before; by id. Of one that drains, only a
-    /// drain is.
+    /// drain is. One whose engine has just died is among them: the next one follows the order.
     pub reached: Vec<WorkerId>,
     /// Quiet workers that were to resume, and that another order keeps from it, with whom that one
     /// is to; by id.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use outlast_packs::{Action, OnDrain, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
-    AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, QuietBy,
-    Resources, Stage, StopReason, WorkerId,
+    AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, Resources,
+    Stage, StopReason, WorkerId,
 };
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
@@ -27,7 +27,7 @@ use crate::OwnProgram;
 use crate::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, Output, Stream};
 use crate::environment::{HostEnvironment, JobIdentity};
 use crate::folder::{CheckpointError, WorkFolder};
-use crate::guardian::{Announcer, StandingOrder};
+use crate::guardian::Announcer;
 use crate::mask::{Mask, MaskError, Masking};
 use crate::probe::Probe;
 use crate::resources::{Enforcement, LimitedBy};
@@ -94,19 +94,12 @@ impl Handler for ActionRunner {
         self.announcer.deregistered();
     }
 
-    /// An engine that follows this one must follow the same order. A stage after draining is part of the
-    /// drain, or of an end without an order.
+    /// No engine follows one that drains. A stage after draining is part of the drain, or of an end
+    /// without an order.
     fn entered(&self, stage: Stage) {
         self.stage.send_replace(stage);
-        match stage {
-            Stage::Running | Stage::Quiet(QuietBy::Signal) => {
-                self.announcer.follows(StandingOrder::None);
-            }
-            Stage::Quiet(QuietBy::Order | QuietBy::Both) => {
-                self.announcer.follows(StandingOrder::Quiet);
-            }
-            Stage::Draining => self.announcer.follows(StandingOrder::Drain),
-            Stage::Stopping | Stage::Forced | Stage::Stopped => {}
+        if stage == Stage::Draining {
+            self.announcer.drains();
         }
     }
 

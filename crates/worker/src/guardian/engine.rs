@@ -90,7 +90,6 @@ struct Waiting {
     terminations: u32,
     /// The later one of quiet and resume undoes the other.
     pace: Option<GuardianEvent>,
-    quiet_by_order: bool,
     reload: bool,
 }
 
@@ -99,7 +98,6 @@ impl Waiting {
         match event {
             GuardianEvent::Terminate => self.terminations += 1,
             GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = Some(event),
-            GuardianEvent::QuietByOrder => self.quiet_by_order = true,
             GuardianEvent::ReloadPacks => self.reload = true,
             GuardianEvent::GuardianGone => {}
         }
@@ -109,15 +107,13 @@ impl Waiting {
     fn next(&self) -> Option<GuardianEvent> {
         let reload = self.reload.then_some(GuardianEvent::ReloadPacks);
         let terminate = (self.terminations > 0).then_some(GuardianEvent::Terminate);
-        let order = self.quiet_by_order.then_some(GuardianEvent::QuietByOrder);
-        terminate.or(order).or(self.pace).or(reload)
+        terminate.or(self.pace).or(reload)
     }
 
     fn remove(&mut self, event: GuardianEvent) {
         match event {
             GuardianEvent::Terminate => self.terminations -= 1,
             GuardianEvent::Quiet | GuardianEvent::Resume => self.pace = None,
-            GuardianEvent::QuietByOrder => self.quiet_by_order = false,
             GuardianEvent::ReloadPacks => self.reload = false,
             GuardianEvent::GuardianGone => {}
         }
@@ -129,20 +125,19 @@ mod tests {
     use outlast_core::id::WorkerId;
     use uuid::Uuid;
 
-    use super::super::link::StandingOrder;
     use super::*;
 
     #[test]
     fn the_latest_whole_announcement_counts_however_the_bytes_arrive() {
         let (mut link, engine) = EngineLink::new().unwrap();
         let mut engine = UnixStream::from(engine);
-        let said = |n: u128, order| Announcement {
+        let said = |n: u128, drains| Announcement {
             worker: (n > 0).then(|| WorkerId(Uuid::from_u128(n))),
-            order,
+            drains,
         };
         link.receive();
         assert_eq!(link.announced(), None);
-        let (first, second) = (said(1, StandingOrder::None), said(2, StandingOrder::Quiet));
+        let (first, second) = (said(1, false), said(2, true));
         engine.write_all(&first.to_bytes()).unwrap();
         engine.write_all(&second.to_bytes()[..5]).unwrap();
         link.receive();
@@ -151,9 +146,9 @@ mod tests {
         link.receive();
         assert_eq!(link.announced(), Some(second));
         for n in 3..100 {
-            engine.write_all(&said(n, StandingOrder::None).to_bytes()).unwrap();
+            engine.write_all(&said(n, false).to_bytes()).unwrap();
         }
-        let last = said(0, StandingOrder::Drain);
+        let last = said(0, true);
         engine.write_all(&last.to_bytes()).unwrap();
         drop(engine);
         link.receive();

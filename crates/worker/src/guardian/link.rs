@@ -12,37 +12,13 @@ use uuid::Uuid;
 /// Announced in the place of an identity by an engine that has none.
 const NO_IDENTITY: WorkerId = WorkerId(Uuid::nil());
 
-/// An order that is in force, as far as the next engine must know it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StandingOrder {
-    /// Work.
-    #[default]
-    None,
-    /// Take nothing new.
-    Quiet,
-    /// Take nothing new, and end.
-    Drain,
-}
-
-impl StandingOrder {
-    const ALL: [Self; 3] = [Self::None, Self::Quiet, Self::Drain];
-
-    const fn as_byte(self) -> u8 {
-        match self {
-            Self::None => b'-',
-            Self::Quiet => b'Q',
-            Self::Drain => b'D',
-        }
-    }
-}
-
 /// What an engine last said of itself: one message on the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Announcement {
     /// As whom it registers; `None` while nothing is registered.
     pub(super) worker: Option<WorkerId>,
-    /// The order that it follows.
-    pub(super) order: StandingOrder,
+    /// Whether it drains by order, and the worker ends with it.
+    pub(super) drains: bool,
 }
 
 impl Announcement {
@@ -51,20 +27,16 @@ impl Announcement {
 
     pub(super) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
-        let (identity, order) = bytes.split_at_mut(size_of::<uuid::Bytes>());
+        let (identity, drains) = bytes.split_at_mut(size_of::<uuid::Bytes>());
         identity.copy_from_slice(self.worker.unwrap_or(NO_IDENTITY).0.as_bytes());
-        order.fill(self.order.as_byte());
+        drains.fill(u8::from(self.drains));
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
-        let [identity @ .., order] = bytes;
+        let [identity @ .., drains] = bytes;
         let worker = WorkerId(Uuid::from_bytes(*identity));
-        let is_said = |known: &StandingOrder| known.as_byte() == *order;
-        Self {
-            worker: (worker != NO_IDENTITY).then_some(worker),
-            order: StandingOrder::ALL.into_iter().find(is_said).unwrap_or_default(),
-        }
+        Self { worker: (worker != NO_IDENTITY).then_some(worker), drains: *drains != 0 }
     }
 }
 
@@ -79,8 +51,6 @@ pub enum GuardianEvent {
     Resume,
     /// SIGHUP: read packs again.
     ReloadPacks,
-    /// The server told the engine before this one to take nothing new.
-    QuietByOrder,
     /// The socket closed: end every attempt, hand back, exit.
     GuardianGone,
 }
@@ -92,13 +62,12 @@ impl GuardianEvent {
             Self::Quiet => Some(b'Q'),
             Self::Resume => Some(b'R'),
             Self::ReloadPacks => Some(b'H'),
-            Self::QuietByOrder => Some(b'O'),
             Self::GuardianGone => None,
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReloadPacks, Self::QuietByOrder]
+        [Self::Terminate, Self::Quiet, Self::Resume, Self::ReloadPacks]
             .into_iter()
             .find(|event| event.as_byte() == Some(byte))
     }
@@ -110,8 +79,8 @@ pub struct GuardianLink {
     socket: UnixStream,
 }
 
-/// Tells the guardian what it must know if the engine dies: under which identity the engine works,
-/// and which order it follows.
+/// Tells the guardian what it must know if the engine dies: under which identity the engine works, and
+/// whether it drains.
 #[derive(Debug)]
 pub struct Announcer {
     socket: StdStream,
@@ -132,7 +101,7 @@ impl GuardianLink {
         socket.set_nonblocking(true)?;
         let null = std::fs::File::open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
-        let latest = Announcement { worker: None, order: StandingOrder::None };
+        let latest = Announcement { worker: None, drains: false };
         let announcer = Announcer { socket: socket.try_clone()?, latest: Mutex::new(latest) };
         Ok((Self { socket: UnixStream::from_std(socket)? }, announcer))
     }
@@ -175,9 +144,9 @@ impl Announcer {
         self.announce(|latest| latest.worker = None);
     }
 
-    /// Announces the order that the engine follows from now on.
-    pub fn follows(&self, order: StandingOrder) {
-        self.announce(|latest| latest.order = order);
+    /// Announces that the engine drains by order: no other is to follow it.
+    pub fn drains(&self) {
+        self.announce(|latest| latest.drains = true);
     }
 
     fn announce(&self, change: impl FnOnce(&mut Announcement)) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use outlast_core::time::{BootTime, Span};
 
-use super::{CLEAN, FAULT, NOT_ALLOWED, StandingOrder, USAGE};
+use super::{CLEAN, FAULT, NOT_ALLOWED, USAGE};
 
 /// How many ends within [`WINDOW`] are one too many.
 pub(super) const ENDS_MAX: usize = 5;
@@ -25,10 +25,20 @@ pub(super) struct Asked {
     pub(super) terminations: u32,
     /// By SIGTSTP, and not by SIGCONT since.
     pub(super) quiet: bool,
-    /// What the server has ordered, as far as engines said.
-    pub(super) by_server: StandingOrder,
+    /// By the server, as far as engines said.
+    pub(super) by_server: ByServer,
     /// Whether any engine has had an identity.
     pub(super) registered: bool,
+}
+
+/// What the server has ordered the worker, as far as its guardian must know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum ByServer {
+    /// To go on, or to be quiet: each engine learns that from the server.
+    #[default]
+    Stay,
+    /// To drain: no other engine is to follow.
+    Drain,
 }
 
 /// How an engine ended.
@@ -75,7 +85,7 @@ impl Restarts {
         if asked.terminations > 0 || failed && !asked.registered {
             return After::Exit(end.code);
         }
-        if asked.by_server == StandingOrder::Drain {
+        if asked.by_server == ByServer::Drain {
             return if failed { After::Exit(end.code) } else { After::ExitDrained };
         }
         self.ended(now, jitter).map_or(After::GiveUp, After::Restart)
@@ -115,8 +125,8 @@ mod tests {
     fn another_engine_follows_unless_the_worker_is_to_end_or_could_not_start() {
         let served = Asked { registered: true, ..Asked::default() };
         let terminated = Asked { terminations: 1, ..served };
-        let drains = Asked { by_server: StandingOrder::Drain, ..served };
-        let quiet = Asked { by_server: StandingOrder::Quiet, quiet: true, ..served };
+        let drains = Asked { by_server: ByServer::Drain, ..served };
+        let quiet = Asked { quiet: true, ..served };
         let again = After::Restart(FIRST_PAUSE);
         for code in [CLEAN, USAGE, NOT_ALLOWED] {
             let end = EngineEnd { code, by_itself: true };

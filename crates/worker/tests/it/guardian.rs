@@ -165,12 +165,10 @@ fn an_engine_whose_lease_was_over_is_followed_by_another() {
 
 // A worker that was taken out of service took jobs again after its engine had died.
 #[test]
-fn the_next_engine_follows_the_orders_that_are_in_force() {
+fn the_next_engine_obeys_the_signals_that_are_in_force() {
     for (mode, signals, told) in [
         ("deaf", &[Signal::TSTP][..], Some("Quiet")),
         ("deaf", &[Signal::TSTP, Signal::CONT], None),
-        ("quiet", &[], Some("QuietByOrder")),
-        ("resumed", &[], None),
     ] {
         let (mut guardian, engine) = start(&[mode]);
         for signal in signals {
@@ -184,6 +182,24 @@ fn the_next_engine_follows_the_orders_that_are_in_force() {
         }
         guardian.signal(Signal::TERM);
         assert_eq!(guardian.line(), "Terminate", "{mode}");
+    }
+}
+
+// An order that an engine had not passed on to its guardian was lost with it: the server keeps them.
+#[test]
+fn the_next_engine_is_told_which_identities_it_follows() {
+    let mut guardian = Host::start(&["guardian", "listen", "heir"]);
+    let told = ["[]".to_owned()].into_iter().chain((1..=3).map(|nth| {
+        let one = "\"--follows=00000000-0000-0000-0000-000000000007\"".to_owned();
+        format!("[{}]", vec![one; nth].join(", "))
+    }));
+    for expected in told {
+        let lines: Vec<String> = std::iter::from_fn(|| Some(guardian.line()))
+            .filter(|line| !line.contains("killed by"))
+            .take(2)
+            .collect();
+        assert_eq!(lines.first(), Some(&expected));
+        kill_process(engine_of(&lines[1]), Signal::KILL).unwrap();
     }
 }
 

@@ -18,7 +18,7 @@ use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Choice;
-use outlast_worker::guardian::{self, GuardianEvent, GuardianLink, GuardianOptions, StandingOrder};
+use outlast_worker::guardian::{self, FOLLOWS, GuardianEvent, GuardianLink, GuardianOptions};
 use outlast_worker::probe::Probe;
 use outlast_worker::resources::Enforcement;
 use outlast_worker::{keeper, shim};
@@ -128,6 +128,8 @@ async fn probe(args: Vec<String>) -> i32 {
 /// does `unknown`, which has no identity yet. `hopeless` ends before it has one. `quiet`, `draining`
 /// and `resumed` follow an order.
 async fn listen(args: Vec<String>) -> i32 {
+    let (followed, args): (Vec<String>, Vec<String>) =
+        args.into_iter().partition(|arg| arg.starts_with(FOLLOWS));
     let (mode, job) = args.split_first().unwrap();
     let _attempt = (!job.is_empty()).then(|| attempt(job));
     let (mut link, announcer) = GuardianLink::from_stdin().unwrap();
@@ -137,14 +139,11 @@ async fn listen(args: Vec<String>) -> i32 {
     if mode != "unknown" {
         announcer.registers_as(WORKER);
     }
-    match mode.as_str() {
-        "quiet" => announcer.follows(StandingOrder::Quiet),
-        "draining" => announcer.follows(StandingOrder::Drain),
-        "resumed" => {
-            announcer.follows(StandingOrder::Quiet);
-            announcer.follows(StandingOrder::None);
-        }
-        _ => {}
+    if mode == "draining" {
+        announcer.drains();
+    }
+    if mode == "heir" {
+        say(&format!("{followed:?}"));
     }
     say(&format!("engine {}", std::process::id()));
     loop {

@@ -1,6 +1,5 @@
 //! Timeout, cancel, interruption: one ending, for the right reason, in time (F8, F22, F26).
 
-use std::path::Path;
 use std::time::Duration;
 
 use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptHandle, AttemptSpec, EndKind};
@@ -74,12 +73,8 @@ async fn stopped_shim_does_not_keep_a_job_alive() {
 }
 
 async fn check_stop(stop: impl Fn(&AttemptHandle), expected: EndKind) -> AttemptEnd {
-    let folder = tempfile::tempdir().unwrap();
-    let ready = folder.path().join("ready");
-    let script = format!("trap '' TERM; : > {}; while :; do sleep 0.05; done", ready.display());
-    let attempt = Attempt::spawn(shell(&script));
+    let attempt = spawn_stubborn(Duration::from_millis(300));
     let handle = attempt.handle();
-    wait_for(&ready);
     stop(&handle);
     let ending = attempt.finished().await;
     assert_eq!(ending.kind, expected);
@@ -87,8 +82,14 @@ async fn check_stop(stop: impl Fn(&AttemptHandle), expected: EndKind) -> Attempt
     ending
 }
 
-fn wait_for(path: &Path) {
-    eventually("the job is ready", || path.exists());
+/// Starts a job that ignores SIGTERM, and waits until it does.
+fn spawn_stubborn(kill_after: Duration) -> Attempt {
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready");
+    let script = format!("trap '' TERM; : > {}; while :; do sleep 0.05; done", ready.display());
+    let attempt = Attempt::spawn(AttemptSpec { kill_after, ..shell(&script) });
+    eventually("the job is ready", || ready.exists());
+    attempt
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,13 +100,8 @@ async fn interruption_waits_before_it_kills() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kill_now_does_not_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let ready = folder.path().join("ready");
-    let script = format!("trap '' TERM; : > {}; while :; do sleep 0.05; done", ready.display());
-    let spec = AttemptSpec { kill_after: Duration::from_secs(60), ..shell(&script) };
-    let attempt = Attempt::spawn(spec);
+    let attempt = spawn_stubborn(Duration::from_secs(60));
     let handle = attempt.handle();
-    wait_for(&ready);
     handle.interrupt();
     handle.kill_now();
     let ending = attempt.finished().await;
@@ -205,9 +201,7 @@ async fn exit_code_75_without_a_request_is_a_failure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_goes_on_although_it_was_asked_to_stop_is_ended_later() {
-    let marker = marker();
-    let attempt = Attempt::spawn(shell_marked(STUBBORN, &marker));
-    eventually("the job runs", || !survivors(&marker).is_empty());
+    let attempt = spawn_stubborn(Duration::from_millis(300));
     attempt.handle().ask_to_stop();
     attempt.handle().interrupt();
     let ending = attempt.finished().await;

@@ -6,6 +6,9 @@ use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, 
 use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
 use serde_json::{Value, json};
 
+/// Of a guardian, before it starts an engine again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
 /// Waits until the worker serves under another identity, in this state.
 fn await_next(scene: &Scene, before: &Worker, state: &str) -> Value {
     eventually(&format!("the next engine is {state}"), within(SWEEP), || {
@@ -59,7 +62,7 @@ fn a_worker_that_was_ordered_quiet_stays_so_until_it_is_resumed() {
     let scene = Scene::start();
     let worker = scene.worker("quiet");
     order(&scene, worker.id(), "quiet");
-    await_own_stage(&worker, "quiet");
+    // At once: whether or not the engine has heard of it.
     worker.kill_engine();
     let next = await_next(&scene, &worker, "quiet");
     let job = scene.run(Run::short());
@@ -69,6 +72,40 @@ fn a_worker_that_was_ordered_quiet_stays_so_until_it_is_resumed() {
     });
     order(&scene, next["id"].as_str().unwrap(), "resume");
     scene.await_status(&job, "completed", within(LEASE));
+    scene.judge();
+}
+
+/// A drain that the store had, and the engine not yet, was lost with the engine, and `--wait` said that
+/// the worker had drained.
+#[test]
+fn a_drain_ordered_just_before_the_engine_dies_is_followed_by_the_next_one() {
+    let scene = Scene::start();
+    let mut worker = scene.worker("leaving");
+    order(&scene, worker.id(), "drain");
+    worker.kill_engine();
+    assert_eq!(worker.await_end(within(SWEEP + KILL_AFTER)), Some(0));
+    scene.judge();
+}
+
+#[test]
+fn an_order_given_while_there_is_no_engine_holds_for_the_next_one() {
+    let scene = Scene::start();
+    let worker = scene.worker("between");
+    order(&scene, worker.id(), "quiet");
+    await_own_stage(&worker, "quiet");
+    // The fourth pause is the longest.
+    let mut latest = worker.id().to_owned();
+    for nth in 1..=4 {
+        worker.kill_engine();
+        scene.await_worker(&latest, "stopped", within(SWEEP));
+        if nth < 4 {
+            let next = await_next(&scene, &worker, "quiet");
+            next["id"].as_str().unwrap().clone_into(&mut latest);
+        }
+    }
+    order(&scene, &latest, "resume");
+    let job = scene.run(Run::short());
+    scene.await_status(&job, "completed", within(LEASE + LONGEST_PAUSE));
     scene.judge();
 }
 

@@ -241,13 +241,19 @@ async fn chosen_ones(
     }
     let to = text.as_ref().map_or_else(|| json!({"all": true}), |text| json!({"selector": text}));
     let ordered = standing::give(client, verb, to).await?;
+    let reached = ordered.reached();
     // The same command attaches again, also when all is done.
-    let drained = if before.is_empty() && args.waiting.wait && verb == Verb::Drain {
-        let ended = all(client, &[("selector", text)]).await?;
-        ended.iter().filter(|worker| has_drained(worker)).count()
+    let nothing_left = before.is_empty() && reached.is_empty();
+    let ended = if nothing_left && args.waiting.wait && verb == Verb::Drain {
+        all(client, &[("selector", text)]).await?
     } else {
-        0
+        Vec::new()
     };
+    let drained = ended.iter().filter(|worker| has_drained(worker)).count();
+    let vanished = wait::vanished_lately(&ended);
+    if !vanished.is_empty() {
+        return Err(wait::have_vanished(vanished.len() + drained, &vanished));
+    }
     if drained > 0 {
         say(&format!("no live worker is left; {drained} drained\n"));
     } else if before.is_empty() && !ordered.stands() && !ordered.was_lifted() {
@@ -258,7 +264,6 @@ async fn chosen_ones(
         say(&format!("{none}\n"));
     }
     // A worker that was started in the meantime is not one that the order was for.
-    let reached = ordered.reached();
     let known: BTreeSet<String> = before.iter().map(|worker| text_at(worker, "id")).collect();
     let after = all(client, &live).await?.into_iter().map(|it| (text_at(&it, "id"), it));
     let mut after: BTreeMap<String, Value> = after.collect();

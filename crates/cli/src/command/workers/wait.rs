@@ -11,12 +11,23 @@ use outlast_cli_core::client::Client;
 use outlast_cli_core::clock::{self, Moment};
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{at, escape, say, span, text_at};
+use outlast_core::evidence::EvidenceCode;
+use outlast_core::worker::order;
 use serde_json::{Value, json};
 
 use super::groups::{deadline_of, held_for};
 use super::order::show;
 use super::{all, lives};
 use crate::command::follow::AWAY_MAX;
+
+/// How an end is known that another engine may follow.
+const ENGINE_KILLED: &str = EvidenceCode::EngineKilled.as_str();
+
+/// How soon another engine follows.
+const HEIR_COMES_WITHIN: Duration = Duration::from_millis(order::HEIR_COMES_WITHIN.0);
+
+/// For how long a worker that vanished under a drain is spoken of when the drain is ordered again.
+const OF_LATE_S: f64 = 3600.0;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -63,7 +74,8 @@ pub(super) async fn until_done(
     ids: Vec<String>,
     limit: Option<Duration>,
 ) -> Result<Exit, Failure> {
-    let waiting = Waiting { verb, begun: clock::moment(), limit, workers: BTreeMap::new(), ids };
+    let (workers, heirs_due) = (BTreeMap::new(), BTreeMap::new());
+    let waiting = Waiting { verb, begun: clock::moment(), limit, workers, ids, heirs_due };
     tokio::select! {
         ended = waiting.run(client) => ended,
         _ = tokio::signal::ctrl_c() => {
@@ -80,6 +92,8 @@ struct Waiting {
     /// How each was last seen.
     workers: BTreeMap<String, Value>,
     ids: Vec<String>,
+    /// Since when workers are known to have lost their engines: another one may follow.
+    heirs_due: BTreeMap<String, Moment>,
 }
 
 impl Waiting {
@@ -141,11 +155,49 @@ impl Waiting {
                 }
             }
         }
+        self.look_for_heirs(client).await
+    }
+
+    /// Goes on with the worker that follows one whose engine has died: the order holds for it.
+    async fn look_for_heirs(&mut self, client: &Client) -> Result<(), Failure> {
+        let now = clock::moment();
+        let died = |worker: &&Value| text_at(worker, "evidence_code") == ENGINE_KILLED;
+        let ended: Vec<Value> =
+            self.workers.values().filter(|it| !lives(it)).filter(died).cloned().collect();
+        for worker in ended {
+            let (id, name) = (text_at(&worker, "id"), text_at(&worker, "name"));
+            let since = *self.heirs_due.entry(id.clone()).or_insert(now);
+            if now.since(since) > HEIR_COMES_WITHIN {
+                continue;
+            }
+            let called = all(client, &[("name", Some(name))]).await?;
+            let Some(heir) = called.into_iter().find(|it| text_at(it, "previous") == id) else {
+                continue;
+            };
+            self.heirs_due.remove(&id);
+            self.workers.remove(&id);
+            self.ids.retain(|one| *one != id);
+            let follows = text_at(&heir, "id");
+            if !self.ids.contains(&follows) {
+                self.ids.push(follows.clone());
+            }
+            self.workers.insert(follows, heir);
+        }
         Ok(())
     }
 
+    /// Whether another engine may still follow that of a worker.
+    fn awaits_heir(&self, worker: &Value) -> bool {
+        let since = self.heirs_due.get(&text_at(worker, "id"));
+        since.is_some_and(|since| clock::moment().since(*since) <= HEIR_COMES_WITHIN)
+    }
+
     fn left(&self) -> Vec<&Value> {
-        let is_left = |worker: &&Value| how_far(self.verb, worker) == Progress::Left;
+        let is_left = |worker: &&Value| match how_far(self.verb, worker) {
+            Progress::Left => true,
+            Progress::Done => false,
+            Progress::Vanished(_) => self.awaits_heir(worker),
+        };
         self.workers.values().filter(is_left).collect()
     }
 
@@ -159,15 +211,12 @@ impl Waiting {
                 Progress::Left | Progress::Done => None,
             })
             .collect();
-        let (all, gone) = (self.workers.len(), vanished.len());
-        if gone == 0 {
+        let all = self.workers.len();
+        if vanished.is_empty() {
             say(&format!("{} {}\n", count(all, "worker"), self.verb.done()));
             return Ok(Exit::Ok);
         }
-        let message =
-            format!("{gone} of {} vanished\n{}", count(all, "worker"), vanished.join("\n"));
-        let hint = "`outlast workers show` says how each ended; their jobs run elsewhere";
-        Err(Failure::failed(message).with_hint(hint))
+        Err(have_vanished(all, &vanished))
     }
 
     fn timed_out(&self, left: &[&Value]) -> Failure {
@@ -176,6 +225,30 @@ impl Waiting {
         Failure::new(Exit::WaitTimedOut, message)
             .with_hint("the order holds; the same command waits again")
     }
+}
+
+/// Says which of `all` workers ended in another way than was ordered.
+pub(super) fn have_vanished(all: usize, vanished: &[String]) -> Failure {
+    let (gone, all) = (vanished.len(), count(all, "worker"));
+    let hint = "`outlast workers show` says how each ended; their jobs run elsewhere";
+    Failure::failed(format!("{gone} of {all} vanished\n{}", vanished.join("\n"))).with_hint(hint)
+}
+
+/// Says which workers were ordered to drain and ended in another way, of late; none that another
+/// engine has followed.
+pub(super) fn vanished_lately(workers: &[Value]) -> Vec<String> {
+    let is_followed = |id: &str| workers.iter().any(|it| text_at(it, "previous") == id);
+    let is_of_late = |worker: &Value| {
+        let age = at(worker, "heartbeat_age_seconds").and_then(Value::as_f64);
+        age.is_some_and(|age| age <= OF_LATE_S)
+    };
+    let ended = workers.iter().filter(|it| !lives(it) && text_at(it, "ordered") == "drain");
+    let ended = ended.filter(|it| is_of_late(it) && !is_followed(&text_at(it, "id")));
+    let vanished = ended.filter_map(|worker| match how_far(Verb::Drain, worker) {
+        Progress::Vanished(how) => Some(format!("{}: {how}", text_at(worker, "name"))),
+        Progress::Left | Progress::Done => None,
+    });
+    vanished.collect()
 }
 
 fn how_far(verb: Verb, worker: &Value) -> Progress {

@@ -68,7 +68,13 @@ impl<H: Handler> Engine<H> {
             resumed: self.session.resumed,
             attachment: self.session.attachment,
             store_generation: self.session.store_generation,
-            previous_worker_id: self.session.previous.map(identity_bytes).unwrap_or_default(),
+            previous_worker_ids: self
+                .session
+                .previous
+                .iter()
+                .copied()
+                .map(identity_bytes)
+                .collect(),
             quiet_by_order: self.lifecycle.stage == Stage::Quiet(QuietBy::Order)
                 && self.faults.current.is_none(),
         }
@@ -92,7 +98,7 @@ impl<H: Handler> Engine<H> {
         }
         self.say_attached(number);
         self.session.resumed = true;
-        self.session.previous = None;
+        self.session.previous.clear();
         self.session.store_generation = welcome.store_generation;
         self.session.denied_since = None;
         self.session.capacity = None;
@@ -227,7 +233,7 @@ impl<H: Handler> Engine<H> {
         tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping its attempts");
         self.exit.summary.lapses += 1;
         if std::mem::take(&mut self.session.resumed) {
-            self.session.previous = Some(lapsed);
+            self.session.previous.push(lapsed);
         }
         self.state.reported().reset_identity();
         self.state.lease_lost();

@@ -19,6 +19,7 @@ fn goodbye() -> Op {
     let step = WorkerMove {
         worker: WorkerId(Uuid::from_u128(1)),
         event: WorkerEvent::Goodbye,
+        ordered: None,
         session: None,
         by: String::new(),
         evidence: Evidence::default(),

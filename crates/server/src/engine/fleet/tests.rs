@@ -49,6 +49,9 @@ fn record(n: u128, queue: &str, standing: Standing) -> WorkerRecord {
         about: r#"{"types":["noop"]}"#.into(),
         plain_id: None,
         unhealthy: None,
+        given: None,
+        previous: None,
+        evidence_code: None,
     }
 }
 

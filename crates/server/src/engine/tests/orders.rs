@@ -45,6 +45,7 @@ async fn worker_that_is_quiet_by_itself_is_not_ordered_to_be_by_a_read_of_missed
     let unhealthy = WorkerMove {
         worker: itself,
         event: WorkerEvent::Quiet,
+        ordered: None,
         session: Some(1),
         by: "worker".into(),
         evidence: Evidence::default(),

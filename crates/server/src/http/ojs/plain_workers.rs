@@ -16,9 +16,11 @@ use std::time::Duration;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{BootTime, Span};
-use outlast_core::worker::liveness::{Phase, Standing, WorkerEvent};
+use outlast_core::worker::liveness::{Liveness, Phase, Standing, WorkerEvent};
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{Registration, Renew, WorkerMove, WorkerRole};
 use outlast_store::query::WorkerQuery;
+use outlast_store::record::WorkerRecord;
 use outlast_store::reply::Renewed;
 use outlast_wire::ojs::worker::{BeatPhase, Heartbeat};
 use uuid::Uuid;
@@ -175,8 +177,8 @@ impl PlainWorkers {
 enum Stored {
     /// It never sent a heartbeat.
     Nothing,
-    /// It has lapsed or stopped.
-    Ended,
+    /// It has lapsed or stopped; with the incarnation whose order holds for the next one.
+    Ended(Option<WorkerId>),
     /// It lives, and was renewed.
     Alive(WorkerId, Renewed),
 }
@@ -195,7 +197,8 @@ pub(super) async fn beat(app: &App, beat: &Heartbeat) -> Result<(WorkerId, Stand
             Stored::Alive(worker, renewed) => {
                 (Known::silent(worker), renewed.renewal, renewed.standing)
             }
-            Stored::Ended | Stored::Nothing => register(app, beat).await?,
+            Stored::Ended(previous) => register(app, beat, previous).await?,
+            Stored::Nothing => register(app, beat, None).await?,
         },
     };
     known.beat = Some(boot_time());
@@ -240,7 +243,9 @@ pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
         // It may have sent them to another server, or to this one before a restart.
         let known = match stored(app, plain_id, 0).await? {
             Stored::Alive(worker, _) => Known::silent(worker),
-            Stored::Ended => register(app, &Heartbeat::first(plain_id)).await?.0,
+            Stored::Ended(previous) => {
+                register(app, &Heartbeat::first(plain_id), previous).await?.0
+            }
             Stored::Nothing => {
                 app.plain.never_beat(plain_id, now);
                 return Ok(());
@@ -256,9 +261,10 @@ pub(super) async fn revive(app: &App, plain_id: &str) -> Result<(), ApiError> {
         (None, _) => {
             known = match stored(app, plain_id, 0).await? {
                 Stored::Alive(worker, _) => Known::silent(worker),
-                Stored::Ended | Stored::Nothing => {
-                    register(app, &Heartbeat::first(plain_id)).await?.0
+                Stored::Ended(previous) => {
+                    register(app, &Heartbeat::first(plain_id), previous).await?.0
                 }
+                Stored::Nothing => register(app, &Heartbeat::first(plain_id), None).await?.0,
             };
         }
         // Nothing was said in between.
@@ -282,7 +288,9 @@ async fn stored(app: &App, plain_id: &str, in_flight: u32) -> Result<Stored, Api
     let found = app.engine.store().workers_page(query).await?.workers;
     let mut known = Stored::Nothing;
     for worker in found.iter().filter(|worker| worker.plain_id.as_deref() == Some(plain_id)) {
-        known = Stored::Ended;
+        if matches!(known, Stored::Nothing) {
+            known = Stored::Ended(quiet_by_order(worker).then_some(worker.id));
+        }
         if worker.standing.holds_lease()
             && let Some(renewed) = renew(app, worker.id, in_flight).await?
         {
@@ -292,8 +300,20 @@ async fn stored(app: &App, plain_id: &str, in_flight: u32) -> Result<Stored, Api
     Ok(known)
 }
 
+/// Whether a client that has lapsed was ordered to be quiet: that holds for its next incarnation. An
+/// order to end does not, since that may be another process of the same name, which would be ended
+/// as soon as it starts.
+fn quiet_by_order(latest: &WorkerRecord) -> bool {
+    latest.standing.liveness == Liveness::Lapsed
+        && latest.given.is_some_and(|given| given.order == WorkerOrder::Quiet)
+}
+
 /// Registers a client; returns it as new, with the number of its renewal.
-async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing), ApiError> {
+async fn register(
+    app: &App,
+    beat: &Heartbeat,
+    previous: Option<WorkerId>,
+) -> Result<(Known, u64, Standing), ApiError> {
     let worker = WorkerId(Uuid::now_v7());
     let registration = Registration {
         id: worker,
@@ -306,7 +326,7 @@ async fn register(app: &App, beat: &Heartbeat) -> Result<(Known, u64, Standing),
         lease: app.engine.settings().ojs_lease,
         about: serde_json::json!({ "host": beat.host }).to_string(),
         plain_id: Some(beat.worker.clone()),
-        previous: None,
+        previous: previous.into_iter().collect(),
     };
     let registered = app.engine.beat(registration).await?;
     let standing = registered.map_err(|refusal| ApiError::Conflict(refusal.to_string()))?;
@@ -324,7 +344,7 @@ async fn step(
     let by = format!("worker {worker}");
     let code = (event == WorkerEvent::Goodbye).then_some(EvidenceCode::Drained);
     let evidence = Evidence { code, text: "said so in its heartbeat".into() };
-    let step = WorkerMove { worker, event, session: None, by, evidence };
+    let step = WorkerMove { worker, event, ordered: None, session: None, by, evidence };
     let moved = if event == WorkerEvent::Goodbye {
         match tokio::time::timeout(GOODBYE_WAITS, app.engine.submit(step)).await {
             Ok(moved) => moved?,

@@ -241,6 +241,10 @@ pub(super) fn worker() -> Value {
         ("updated", time()),
         ("lease_until", time()),
         ("evidence", text()),
+        ("evidence_code", or_null(text())),
+        ("ordered", or_null(one_of(&["quiet", "resume", "drain"]))),
+        ("ordered_at", or_null(time())),
+        ("previous", or_null(uuid())),
         (
             "health",
             object(&[

@@ -42,7 +42,8 @@ impl Scene {
     fn start() -> Self {
         let mut settings = Settings::with_packs(Arc::new(PackSet::embedded_core().unwrap()));
         settings.check_interval = Span(20);
-        settings.reconnect_window = Span(100);
+        // Longer than the sessions of a fleet take to be detached.
+        settings.reconnect_window = Span(500);
         let store = ModelStore::new(Arc::new(ManualClock::at(Timestamp(1_000))));
         let engine = Engine::start(Arc::new(store), settings);
         tokio::spawn(run(engine.clone()));
@@ -94,7 +95,14 @@ impl Scene {
         let drops = workers.iter().map(|worker| {
             let (by, evidence) = ("test".into(), "reset".into());
             let event = WorkerEvent::Drop;
-            let step = WorkerMove { worker: *worker, event, session: Some(1), by, evidence };
+            let step = WorkerMove {
+                worker: *worker,
+                event,
+                ordered: None,
+                session: Some(1),
+                by,
+                evidence,
+            };
             self.engine.submit(step)
         });
         assert!(join_all(drops).await.iter().all(Result::is_ok));

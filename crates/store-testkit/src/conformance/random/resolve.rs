@@ -16,6 +16,8 @@ use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::unique::{OnConflict, States, Unique};
+use outlast_core::worker::liveness::WorkerEvent;
+use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{
     AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
     Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
@@ -266,11 +268,20 @@ impl<H: Harness> View<'_, H> {
                 let worker = self.worker_id(*worker);
                 Command::Attach(Attach { worker, attachment, lease: LEASE })
             }
-            Wish::Tell { worker, event, session } => {
+            Wish::Tell { worker, event, session, ordered: is_ordered } => {
                 let current = self.worker(*worker).map_or(0, |row| row.session);
                 let session = session.map(|right| if right { current } else { current + 1 });
                 let (worker, event) = (self.worker_id(*worker), *event);
-                Command::Worker(WorkerMove { worker, event, session, by, evidence })
+                let ordered = match event {
+                    WorkerEvent::Quiet => Some(WorkerOrder::Quiet),
+                    WorkerEvent::Resume => Some(WorkerOrder::Resume),
+                    WorkerEvent::Drain => Some(WorkerOrder::Drain),
+                    _ => None,
+                };
+                let ordered = ordered.filter(|_| *is_ordered);
+                let code = (event == WorkerEvent::Died).then_some(EvidenceCode::EngineKilled);
+                let evidence = Evidence { code, ..evidence };
+                Command::Worker(WorkerMove { worker, event, ordered, session, by, evidence })
             }
             Wish::Lapse { worker, watched, scope, mass } => {
                 let current = self.worker(*worker).map_or(0, |row| row.renewal);
@@ -304,7 +315,12 @@ impl<H: Harness> View<'_, H> {
                 about: "{\"pid\":1}".into(),
                 plain_id: plain.map(client),
                 // Some workers go on in the same process.
-                previous: self.worker(*worker).map(|row| row.id).filter(|_| worker % 2 == 1),
+                previous: self
+                    .worker(*worker)
+                    .map(|row| row.id)
+                    .filter(|_| worker % 2 == 1)
+                    .into_iter()
+                    .collect(),
             })),
             other => panic!("not about a worker: {other:?}"),
         }

@@ -89,6 +89,8 @@ pub(super) enum Wish {
         worker: u8,
         event: WorkerEvent,
         session: Option<bool>,
+        /// Whether an operator orders it.
+        ordered: bool,
     },
     Lapse {
         worker: u8,
@@ -358,8 +360,9 @@ fn about_workers() -> BoxedStrategy<Wish> {
         3 => (WORKERS, any::<u8>())
             .prop_map(|(worker, n)| Wish::Attach { worker, late: n < 40 }),
         3 => WORKERS.prop_map(|worker| Wish::Renew { worker }),
-        4 => (WORKERS, event, option::of(any::<bool>()))
-            .prop_map(|(worker, event, session)| Wish::Tell { worker, event, session }),
+        5 => (WORKERS, event, option::of(any::<bool>()), any::<bool>()).prop_map(
+            |(worker, event, session, ordered)| Wish::Tell { worker, event, session, ordered }
+        ),
         4 => (WORKERS, any::<u8>(), scope, any::<bool>()).prop_map(|(worker, n, scope, mass)| {
             Wish::Lapse { worker, watched: n > 25, scope, mass }
         }),

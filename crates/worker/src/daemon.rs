@@ -50,7 +50,7 @@ use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, Stage, StageEvent, Summary, Tls, Worker, control};
 use serde_json::json;
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Mutex, Notify, oneshot, watch};
 
 pub use self::open_files::needed as open_files_needed;
 pub use self::shutdown_budget::{Supervisor, needed_to_stop};
@@ -197,7 +197,10 @@ pub async fn run(
     let (name, checks) = (config.name.clone(), config.checks.clone());
     let code = match start(config, announcer, control.clone(), Arc::clone(&reload)).await {
         Ok((worker, runner, root)) => {
-            let checking = tokio::spawn(checks::keep(checks, runner.checked(root.path())));
+            let (checked, first_checks) = oneshot::channel();
+            let checking = tokio::spawn(checks::keep(checks, runner.checked(root.path()), checked));
+            // One that takes jobs first and finds out then would fail them.
+            let _ = tokio::time::timeout(checks::FIRST_MAX, first_checks).await;
             let (stage, control_of_status) = (runner.stage.subscribe(), control.clone());
             let source = status::Source { name, control: control_of_status, stage };
             let answering = tokio::spawn(status::answer(root.path(), source));

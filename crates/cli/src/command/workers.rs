@@ -5,11 +5,14 @@ mod order;
 mod standing;
 mod wait;
 
+use std::collections::BTreeMap;
+
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, fields, say, text_at, when};
+use outlast_core::labels;
 use serde_json::Value;
 
 use self::wait::Verb;
@@ -104,6 +107,10 @@ fn state(worker: &Value) -> String {
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
     if let Some(by) = &args.by {
+        let label = BTreeMap::from([(by.clone(), String::new())]);
+        labels::check_wanted(&label).map_err(|error| {
+            Failure::usage(format!("--by takes version, pool or a label: {error}"))
+        })?;
         let listed = all(&client, &[("selector", args.selector.clone())]).await;
         let workers = listed.map_err(|failure| failure.in_flags(&[("selector", "--selector")]))?;
         let rows = groups::rows(&workers, by);

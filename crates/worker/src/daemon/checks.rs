@@ -3,16 +3,21 @@
 //! heartbeats, and takes work again by itself. What runs runs on.
 //!
 //! ```text
-//! healthy ──`failures` in a row──▶ unhealthy ──`recoveries` in a row──▶ healthy
+//! first run ──failed──▶ unhealthy        healthy ──`failures` in a row──▶ unhealthy
+//!     └────────ended well──▶ healthy         ▲───────`recoveries` in a row────┘
 //! ```
+//!
+//! A worker that starts is not known to be healthy: it registers after its first checks.
 
 mod pressure;
 pub(super) mod space;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use outlast_core::limits;
+use tokio::sync::oneshot;
 
 use super::complaints::{Complaints, Source};
 use super::disk::DiskThreads;
@@ -23,6 +28,12 @@ use crate::environment::HostEnvironment;
 
 /// Time between two looks at disk space and memory pressure.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a worker that starts waits for the first run of its probe.
+const FIRST_WAITS: Duration = Duration::from_secs(2);
+
+/// The same for all of its first checks: a file system may not answer.
+pub(super) const FIRST_MAX: Duration = Duration::from_secs(3);
 
 /// How long a probe has between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(1);
@@ -66,19 +77,27 @@ pub(super) struct CheckedWorker {
     pub(super) program: OwnProgram,
 }
 
-/// Checks until it is dropped.
-pub(super) async fn keep(checks: Checks, worker: CheckedWorker) {
-    let looking = look(&checks, &worker);
-    match &checks.probe {
-        Some(probe) => {
-            tokio::join!(looking, probe_on(probe, &worker));
+/// Checks until it is dropped. `checked` hears when the worker has been checked once, or when that
+/// takes long: then it is unhealthy until it has been.
+pub(super) async fn keep(checks: Checks, worker: CheckedWorker, checked: oneshot::Sender<()>) {
+    let (looked, first_look) = oneshot::channel();
+    let (probed, first_probe) = oneshot::channel();
+    let say = async {
+        // What needs no check drops its end.
+        let _ = tokio::join!(first_look, first_probe);
+        let _ = checked.send(());
+    };
+    tokio::join!(say, look(&checks, &worker, looked), async {
+        match &checks.probe {
+            Some(probe) => probe_on(probe, &worker, probed).await,
+            None => drop(probed),
         }
-        None => looking.await,
-    }
+    });
 }
 
-async fn look(checks: &Checks, worker: &CheckedWorker) {
+async fn look(checks: &Checks, worker: &CheckedWorker, looked: oneshot::Sender<()>) {
     let pressure = pressure::file();
+    let mut looked = Some(looked);
     loop {
         if checks.disk_free > 0 {
             let (folder, least) = (worker.folder.clone(), checks.disk_free);
@@ -89,6 +108,7 @@ async fn look(checks: &Checks, worker: &CheckedWorker) {
         if checks.memory_pressure > 0 {
             note(worker, Source::Memory, pressure::too_high(&pressure, checks.memory_pressure));
         }
+        looked.take().map(|looked| looked.send(()));
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }
@@ -110,15 +130,20 @@ enum Found {
     Bad(String),
 }
 
-async fn probe_on(probe: &Probe, worker: &CheckedWorker) {
+async fn probe_on(probe: &Probe, worker: &CheckedWorker, probed: oneshot::Sender<()>) {
     let mut streak = Streak::default();
+    let mut probed = Some(probed);
     loop {
-        let failure = run(probe, worker).await.err();
+        let running = run(probe, worker);
+        let failure = match probed.take() {
+            None => running.await.err(),
+            Some(probed) => first_run(running, worker, probed).await.err(),
+        };
         streak.add(failure.is_some(), probe);
         match failure {
             // Also when it fails for another reason than before.
             Some(failure) if streak.unhealthy => {
-                worker.complaints.raise(Source::Probe, &in_words(probe.failures, &failure));
+                worker.complaints.raise(Source::Probe, &in_words(streak.runs, &failure));
             }
             Some(failure) => tracing::warn!(failure, "probe failed"),
             None if streak.unhealthy => {}
@@ -126,6 +151,28 @@ async fn probe_on(probe: &Probe, worker: &CheckedWorker) {
         }
         tokio::time::sleep(probe.interval).await;
     }
+}
+
+/// Awaits the first run. The worker does not wait for it longer than [`FIRST_WAITS`]: until it has
+/// ended, the worker is unhealthy.
+async fn first_run(
+    running: impl Future<Output = Result<(), String>>,
+    worker: &CheckedWorker,
+    probed: oneshot::Sender<()>,
+) -> Result<(), String> {
+    let mut running = pin!(running);
+    let ended = tokio::time::timeout(FIRST_WAITS, &mut running).await;
+    if ended.is_err() {
+        worker.complaints.raise(Source::Probe, "the first run of the probe has not ended");
+        let _ = probed.send(());
+        return running.await;
+    }
+    let ended = ended.unwrap_or(Ok(()));
+    if let Err(failure) = &ended {
+        worker.complaints.raise(Source::Probe, &in_words(1, failure));
+    }
+    let _ = probed.send(());
+    ended
 }
 
 fn in_words(failures: u32, failure: &str) -> String {
@@ -145,9 +192,11 @@ struct Streak {
 
 impl Streak {
     fn add(&mut self, failed: bool, probe: &Probe) {
+        // Nothing is known before the first run: it decides alone.
+        let is_first = self.runs == 0;
         self.runs = if self.failed == failed { self.runs.saturating_add(1) } else { 1 };
         self.failed = failed;
-        if self.runs >= if failed { probe.failures } else { probe.recoveries } {
+        if is_first || self.runs >= if failed { probe.failures } else { probe.recoveries } {
             self.unhealthy = failed;
         }
     }
@@ -201,14 +250,18 @@ mod tests {
             failures: 3,
             recoveries: 2,
         };
-        let mut streak = Streak::default();
-        let unhealthy: String = "ff.fff.f..f.ff.."
-            .chars()
-            .map(|run| {
-                streak.add(run == 'f', &probe);
-                if streak.unhealthy { 'u' } else { '-' }
-            })
-            .collect();
-        assert_eq!(unhealthy, "-----uuuu-------");
+        for (runs, expected) in
+            [(".ff.fff.f..f.ff..", "------uuuu-------"), ("f.ff..", "uuuuu-"), ("f..ff", "uu---")]
+        {
+            let mut streak = Streak::default();
+            let unhealthy: String = runs
+                .chars()
+                .map(|run| {
+                    streak.add(run == 'f', &probe);
+                    if streak.unhealthy { 'u' } else { '-' }
+                })
+                .collect();
+            assert_eq!(unhealthy, expected, "{runs}");
+        }
     }
 }

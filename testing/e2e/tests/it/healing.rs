@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outlast_e2e::process::run_against;
 use outlast_e2e::wait::{HEARTBEAT, KILL_AFTER, LEASE, SWEEP, eventually, stays, within};
 use outlast_e2e::{Run, Scene, Worker, WorkerOptions};
 use serde_json::{Value, json};
@@ -123,4 +124,37 @@ fn a_worker_that_was_ordered_to_drain_ends_when_its_engine_is_killed() {
     let _heir = scene.worker("heir");
     scene.await_status(&job, "completed", within(LEASE));
     scene.judge();
+}
+
+/// `--wait` took the death of an engine for the end of the worker, and said that it had vanished or
+/// that there was no worker to wait for.
+#[test]
+fn a_drain_that_is_waited_for_goes_on_with_the_engine_that_follows() {
+    let scene = Scene::start();
+    let mut worker = scene.worker("leaving");
+    let first = worker.id().to_owned();
+    worker.kill_engine();
+    scene.await_worker(&first, "stopped", within(SWEEP));
+    let drain = ["workers", "drain", &first, "--wait", "--timeout", "30s"];
+    let drained = run_against(&scene.server().url(), &drain);
+    assert_eq!(drained.code, Some(0), "{} {}", drained.stdout, drained.stderr);
+    assert_eq!(worker.await_end(within(SWEEP + KILL_AFTER)), Some(0));
+    scene.judge();
+}
+
+#[test]
+fn a_drain_that_is_waited_for_again_says_which_worker_was_killed_under_it() {
+    let scene = Scene::start();
+    let mut worker = scene.worker_with(&WorkerOptions::named("killed").flag("--pool", "web"));
+    let job = scene.run(Run::holding_once(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let url = scene.server().url();
+    assert_eq!(run_against(&url, &["workers", "drain", "--pool", "web"]).code, Some(0));
+    worker.kill_whole();
+    scene.await_worker(worker.id(), "lapsed", within(LEASE + SWEEP));
+    let again = run_against(&url, &["workers", "drain", "--pool", "web", "--wait"]);
+    assert_eq!(again.code, Some(1), "{} {}", again.stdout, again.stderr);
+    for words in ["1 of 1 worker vanished", "killed: lapsed"] {
+        assert!(again.stderr.contains(words), "{}", again.stderr);
+    }
 }

@@ -170,3 +170,28 @@ fn worker_that_is_cut_off_is_not_ready_once_its_lease_is_over() {
         (away.health(&["--ready"], within(LEASE)).code == Some(0)).then_some(())
     });
 }
+
+/// A worker whose engine had been restarted took jobs until its probe had failed as often as before.
+#[test]
+fn worker_that_is_not_well_takes_no_job_from_its_start_and_after_its_engine_was_killed() {
+    let scene = Scene::start();
+    let sick = scene.folder().join("sick");
+    touch(&sick);
+    let checked = probed(&scene, "sick", &format!("[ ! -e '{}' ]", sick.display()), 3);
+    let waiting = scene.run(Run::short());
+    let shown = await_health(&scene, &checked, "unhealthy");
+    assert_eq!(shown["state"], "quiet", "{shown}");
+    checked.kill_engine();
+    let url = scene.server().url();
+    eventually("the next engine is unhealthy", within(LEASE), || {
+        let listed = run_against(&url, &["workers", "list", "-o", "json"]).stdout;
+        let listed: Value = serde_json::from_str(&listed).ok()?;
+        let is_next =
+            |it: &Value| it["id"] != checked.id() && it["health"]["status"] == "unhealthy";
+        listed.as_array()?.iter().any(is_next).then_some(())
+    });
+    assert_eq!(scene.api().attempts(&waiting).len(), 0);
+    fs::remove_file(&sick).unwrap();
+    scene.await_status(&waiting, "completed", within(LEASE));
+    scene.judge();
+}

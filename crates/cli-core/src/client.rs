@@ -3,6 +3,7 @@
 //! A request is sent once: repeating one that may have taken effect is the caller's decision.
 
 mod refusal;
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,8 @@ use std::time::Duration;
 use outlast_sdk::Tls;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
+
+use self::servers::Servers;
 
 use crate::exit::{Exit, Failure};
 use crate::mask::without_passwords;
@@ -32,7 +35,7 @@ pub type Query<'a> = (&'a str, Option<String>);
 /// A server, and how to be let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Its base address.
+    /// Its base address, or those of several servers of one deployment, with commas between them.
     pub server: String,
     /// Bearer token to show.
     pub token: Option<String>,
@@ -55,6 +58,7 @@ impl ClientConfig {
 pub struct Client {
     http: reqwest::Client,
     config: ClientConfig,
+    servers: Servers,
     /// Shown now; clones share it.
     token: Arc<Mutex<Option<String>>>,
 }
@@ -62,7 +66,10 @@ pub struct Client {
 impl Client {
     pub fn new(config: ClientConfig) -> Result<Self, Failure> {
         // Proxy variables are meant for the web, not for the job server.
-        let tls = config.tls.config_for(&config.server);
+        // One that trusts authorities will do for http:// as well.
+        let mut servers = config.server.split(',');
+        let secure = servers.find(|url| url.starts_with("https://")).unwrap_or(&config.server);
+        let tls = config.tls.config_for(secure);
         let tls = tls.map_err(|error| Failure::usage(error.to_string()))?;
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
@@ -73,12 +80,13 @@ impl Client {
             .build()
             .map_err(|error| Failure::failed(format!("cannot set up HTTP: {error}")))?;
         let token = Arc::new(Mutex::new(config.token.clone()));
-        Ok(Self { http, config, token })
+        let servers = Servers::of(&config.server);
+        Ok(Self { http, config, servers, token })
     }
 
-    /// The address of the server, without a password.
+    /// The address of the server that is used, without a password.
     pub fn server(&self) -> String {
-        without_passwords(&self.config.server)
+        without_passwords(self.servers.used())
     }
 
     pub async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
@@ -141,7 +149,7 @@ impl Client {
         for part in path {
             refuse_unusable(part)?;
         }
-        let mut url = Url::parse(&self.config.server).map_err(|_parse| wrong())?;
+        let mut url = Url::parse(self.servers.used()).map_err(|_parse| wrong())?;
         match url.path_segments_mut() {
             Ok(mut segments) => {
                 segments.pop_if_empty().extend(path);
@@ -185,7 +193,7 @@ impl Client {
     async fn sent(&self, request: RequestBuilder) -> Result<Response, reqwest::Error> {
         let again = self.config.token_file.as_ref().zip(request.try_clone());
         let shown = self.token().clone();
-        let response = showing(request, shown.as_deref()).send().await?;
+        let response = self.at_any(showing(request, shown.as_deref())).await?;
         match again {
             Some((file, request)) if response.status() == StatusCode::UNAUTHORIZED => {
                 // A file that cannot be used leaves it at the refusal.
@@ -195,13 +203,27 @@ impl Client {
                     Ok(token) if shown.as_ref() != Some(&token) => {
                         let request = showing(request, Some(&token));
                         *self.token() = Some(token);
-                        request.send().await
+                        self.at_any(request).await
                     }
                     Ok(_) | Err(_) => Ok(response),
                 }
             }
             Some(_) | None => Ok(response),
         }
+    }
+
+    /// Sends a request to the server that is used, or to the next one that can be reached: it has done
+    /// nothing at a server that it did not reach.
+    async fn at_any(&self, request: RequestBuilder) -> Result<Response, reqwest::Error> {
+        let mut request = request.build()?;
+        for _ in 1..self.servers.count() {
+            let Some(again) = request.try_clone() else { break };
+            match self.http.execute(request).await {
+                Err(error) if error.is_connect() => request = self.servers.move_on(again),
+                sent => return sent,
+            }
+        }
+        self.http.execute(request).await
     }
 
     fn token(&self) -> MutexGuard<'_, Option<String>> {
@@ -217,7 +239,7 @@ impl Client {
 
     async fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let server = self.server();
-        if let Some(refused) = self.config.tls.refusal(&self.config.server).await {
+        if let Some(refused) = self.config.tls.refusal(self.servers.used()).await {
             let message = format!("server {server} cannot be used: {refused}");
             let remedy = refused.remedy();
             let hint = format!("{remedy}; --client-cert and --client-key name it and its key");

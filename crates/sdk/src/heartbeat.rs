@@ -23,6 +23,7 @@ use tonic::transport::Channel;
 
 use crate::clock::{boot_now, duration};
 use crate::outcome::Ends;
+use crate::session::servers::ServerNumber;
 use crate::session::{Address, client, request_deadline};
 use crate::watchdog;
 use crate::worker_state::{Terms, WorkerState};
@@ -70,7 +71,8 @@ impl Heartbeat {
     ) -> std::io::Result<Self> {
         let (words, queue) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let pulse = Pulse { address, state, beaten, client: None };
+        let route = Route::new(address.servers().used());
+        let pulse = Pulse { address, route, state, beaten, client: None };
         std::thread::Builder::new().name("heartbeat".to_owned()).stack_size(256 * 1024).spawn(
             move || {
                 runtime.block_on(async move {
@@ -103,9 +105,10 @@ impl Heartbeat {
 
 struct Pulse {
     address: Address,
+    route: Route,
     state: Arc<WorkerState>,
     beaten: mpsc::UnboundedSender<BeatAnswer>,
-    client: Option<SessionClient<Channel>>,
+    client: Option<(ServerNumber, SessionClient<Channel>)>,
 }
 
 impl Pulse {
@@ -166,8 +169,11 @@ impl Pulse {
         let sent_held = !request.held.is_empty();
         let interval = duration(self.state.reported().terms.interval);
         let bound = request_deadline(interval).max(DEADLINE_MIN);
-        match tokio::time::timeout(bound, self.send(request, interval)).await {
+        let servers = self.address.servers();
+        let server = servers.after(servers.used(), self.route.places(servers.used()));
+        match tokio::time::timeout(bound, self.send(server, request, interval)).await {
             Ok(Ok(reply)) => {
+                self.route.went_well();
                 self.answered(worker, sent, reply);
                 return true;
             }
@@ -183,6 +189,7 @@ impl Pulse {
                 self.client = None;
             }
         }
+        self.route.failed();
         if sent_held {
             self.state.reported().send_held = true;
         }
@@ -191,15 +198,16 @@ impl Pulse {
 
     async fn send(
         &mut self,
+        server: ServerNumber,
         request: BeatRequest,
         interval: Duration,
     ) -> Result<BeatReply, Failure> {
         let request = self.address.request(request);
-        if self.client.is_none() {
-            let channel = self.address.connect(interval).await.map_err(Failure::Connection)?;
-            self.client = Some(client(channel));
+        if self.client.as_ref().is_none_or(|(connected, _)| *connected != server) {
+            let channel = self.address.connect(server, interval).await;
+            self.client = Some((server, client(channel.map_err(Failure::Connection)?)));
         }
-        let Some(client) = &mut self.client else {
+        let Some((_, client)) = &mut self.client else {
             return Err(Failure::Connection("not connected".to_owned()));
         };
         match client.beat(request).await {
@@ -241,6 +249,46 @@ impl Pulse {
     }
 }
 
+/// Beats go to the server of the session. A beat that fails is tried at the next one: the session may
+/// live on, and hear of nothing. After some that went well, that of the session is tried again.
+#[derive(Debug)]
+struct Route {
+    of_session: ServerNumber,
+    /// How many places after that server beats go to.
+    places: usize,
+    /// How many have gone there.
+    went_well: u32,
+}
+
+/// How many beats go to another server before that of the session is tried again.
+const BEATS_ELSEWHERE: u32 = 10;
+
+impl Route {
+    const fn new(of_session: ServerNumber) -> Self {
+        Self { of_session, places: 0, went_well: 0 }
+    }
+
+    /// How many places after the server of the session the next beat goes to.
+    fn places(&mut self, of_session: ServerNumber) -> usize {
+        if of_session != self.of_session {
+            *self = Self::new(of_session);
+        }
+        self.places
+    }
+
+    fn failed(&mut self) {
+        self.places = self.places.wrapping_add(1);
+        self.went_well = 0;
+    }
+
+    fn went_well(&mut self) {
+        self.went_well = self.went_well.saturating_add(1);
+        if self.went_well >= BEATS_ELSEWHERE {
+            *self = Self::new(self.of_session);
+        }
+    }
+}
+
 /// Why a beat renewed nothing.
 enum Failure {
     /// The server said so.
@@ -276,7 +324,21 @@ pub(crate) const fn span_or(ms: u64, otherwise: Span) -> Span {
 mod tests {
     use std::time::Duration;
 
-    use super::retry_wait;
+    use super::{BEATS_ELSEWHERE, Route, retry_wait};
+    use crate::session::servers::ServerNumber;
+
+    #[test]
+    fn beats_go_round_until_one_is_answered_and_come_back_after_some() {
+        let session = ServerNumber::default();
+        let mut route = Route::new(session);
+        route.failed();
+        route.failed();
+        assert_eq!(route.places(session), 2);
+        (1..BEATS_ELSEWHERE).for_each(|_| route.went_well());
+        assert_eq!(route.places(session), 2);
+        route.went_well();
+        assert_eq!(route.places(session), 0);
+    }
 
     #[test]
     fn beats_that_fail_are_tried_again_soon_and_then_no_more_often_than_usual() {

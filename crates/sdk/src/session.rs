@@ -12,6 +12,7 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod death;
 mod secure;
+pub(crate) mod servers;
 mod token;
 
 use std::error::Error as _;
@@ -26,10 +27,10 @@ use outlast_proto::v1::{Hello, RefusalCode, ServerMessage, Welcome, WorkerMessag
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
-use self::secure::Secure;
+use self::servers::{ServerNumber, Servers};
 pub use self::token::read_token;
 pub(crate) use self::token::{ShownToken, Token, TokenSource};
 
@@ -47,12 +48,10 @@ const ATTACH_MIN: Duration = Duration::from_secs(3);
 /// Bytes that the server may have under way on one stream.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 
-/// Where the server is, and what to show it.
+/// Where the servers are, and what to show them.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    endpoint: Endpoint,
-    /// Set for `https://`.
-    secure: Option<Secure>,
+    servers: Servers,
     token: ShownToken,
 }
 
@@ -85,6 +84,13 @@ pub(crate) enum AttachError {
     NotAllowed(String),
 }
 
+impl AttachError {
+    /// Whether another server may well do better.
+    const fn is_of_the_server(&self) -> bool {
+        matches!(self, Self::OutOfReach(_) | Self::Refused { code: RefusalCode::Unavailable, .. })
+    }
+}
+
 /// The address or the token cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot use {what}: {reason}")]
@@ -106,20 +112,16 @@ pub(crate) fn without_credentials(url: &str) -> String {
 }
 
 impl Address {
-    pub(crate) fn new(url: &str, token: &TokenSource, tls: &Tls) -> Result<Self, BadAddress> {
-        let bad = |url: &str, reason: String| BadAddress { what: without_credentials(url), reason };
-        let endpoint = Endpoint::from_shared(url.to_owned())
-            .map_err(|error| bad(url, error.to_string()))?
-            .tcp_nodelay(true)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .keep_alive_while_idle(true);
-        let secure = match endpoint.uri().scheme_str() {
-            Some("http") => None,
-            Some("https") => Some(Secure::new(tls).map_err(|error| bad(url, error.to_string()))?),
-            _ => return Err(bad(url, "it begins with neither http:// nor https://".to_owned())),
-        };
+    /// Reads the address of a server, or of several with commas between them.
+    pub(crate) fn new(urls: &str, token: &TokenSource, tls: &Tls) -> Result<Self, BadAddress> {
+        let servers = Servers::new(urls, tls)?;
         let token = ShownToken::new(token)?;
-        Ok(Self { endpoint, secure, token })
+        Ok(Self { servers, token })
+    }
+
+    /// The servers, one of which is used.
+    pub(crate) const fn servers(&self) -> &Servers {
+        &self.servers
     }
 
     /// The token that is shown.
@@ -127,13 +129,27 @@ impl Address {
         self.token.clone()
     }
 
-    /// Connects, with `interval` bounding how long silence goes unnoticed.
-    pub(crate) async fn connect(&self, interval: Duration) -> Result<Channel, String> {
+    /// Connects to a server, with `interval` bounding how long silence goes unnoticed.
+    pub(crate) async fn connect(
+        &self,
+        server: ServerNumber,
+        interval: Duration,
+    ) -> Result<Channel, String> {
+        let connected = self.connect_to(server, interval).await;
+        connected.map_err(|reason| self.servers.about(server, reason))
+    }
+
+    async fn connect_to(
+        &self,
+        server: ServerNumber,
+        interval: Duration,
+    ) -> Result<Channel, String> {
         let bound = request_deadline(interval);
-        let endpoint = self.endpoint.clone().connect_timeout(bound);
+        let server = self.servers.server(server);
+        let endpoint = server.endpoint.clone().connect_timeout(bound);
         let endpoint = endpoint.http2_keep_alive_interval(interval / 2);
         let endpoint = endpoint.keep_alive_timeout(bound.max(KEEPALIVE_MIN));
-        let secure = self.secure.clone();
+        let secure = server.secure.clone();
         // In a task of its own: to resolve a name takes a thread, and where the host has none to
         // spare that is a panic, which must not end the caller.
         let mut connecting = JoinSet::new();
@@ -164,23 +180,35 @@ impl Address {
         request
     }
 
-    /// Connects and attaches, within one deadline.
+    /// Connects to this server and attaches, within one deadline. If it is unavailable, the next one
+    /// is used from now on.
     pub(crate) async fn attach(
         self,
+        server: ServerNumber,
         hello: Hello,
         interval: Duration,
     ) -> Result<Attached, AttachError> {
         self.read_token_again().await;
         let bound = request_deadline(interval).max(ATTACH_MIN);
-        match tokio::time::timeout(bound, self.try_attach(hello, interval)).await {
-            Ok(result) => result,
-            Err(_) => Err(AttachError::OutOfReach(format!("no welcome within {bound:?}"))),
+        let attached = tokio::time::timeout(bound, self.try_attach(server, hello, interval)).await;
+        let attached = attached.unwrap_or_else(|_elapsed| {
+            let reason = self.servers.about(server, format!("no welcome within {bound:?}"));
+            Err(AttachError::OutOfReach(reason))
+        });
+        if attached.as_ref().is_err_and(AttachError::is_of_the_server) {
+            self.servers.move_on(server);
         }
+        attached
     }
 
-    async fn try_attach(&self, hello: Hello, interval: Duration) -> Result<Attached, AttachError> {
+    async fn try_attach(
+        &self,
+        server: ServerNumber,
+        hello: Hello,
+        interval: Duration,
+    ) -> Result<Attached, AttachError> {
         let sent = boot_now();
-        let channel = self.connect(interval).await.map_err(AttachError::OutOfReach)?;
+        let channel = self.connect(server, interval).await.map_err(AttachError::OutOfReach)?;
         let mut client = client(channel);
         let (outgoing, queue) = mpsc::channel(OUTGOING_QUEUE);
         let first = WorkerMessage { body: Some(Said::Hello(hello)) };
@@ -191,11 +219,11 @@ impl Address {
         let opened = client.attach(self.request(ReceiverStream::new(queue))).await;
         let mut incoming = match opened {
             Ok(stream) => stream.into_inner(),
-            Err(status) => return Err(self.failed(&status).await),
+            Err(status) => return Err(self.failed(server, &status).await),
         };
         let welcome = match incoming.message().await {
             Ok(message) => message,
-            Err(status) => return Err(self.failed(&status).await),
+            Err(status) => return Err(self.failed(server, &status).await),
         };
         match welcome {
             Some(ServerMessage { session: number, body: Some(Body::Welcome(welcome)) }) => {
@@ -211,28 +239,30 @@ impl Address {
         }
     }
 
-    async fn failed(&self, status: &Status) -> AttachError {
+    async fn failed(&self, server: ServerNumber, status: &Status) -> AttachError {
         match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => {
                 AttachError::NotAllowed(status.message().to_owned())
             }
-            _ => AttachError::OutOfReach(self.why_unanswered(status).await),
+            _ => AttachError::OutOfReach(self.why_unanswered(server, status).await),
         }
     }
 
     /// Why a request on a connection that was made has got no answer.
-    pub(crate) async fn why_unanswered(&self, status: &Status) -> String {
-        let refused = match &self.secure {
+    pub(crate) async fn why_unanswered(&self, number: ServerNumber, status: &Status) -> String {
+        let server = self.servers.server(number);
+        let refused = match &server.secure {
             // Its source is what happened to the connection; a server's answer has none.
             Some(secure) if status.source().is_some() => {
-                secure.refusal(&self.endpoint.uri().to_string()).await
+                secure.refusal(&server.endpoint.uri().to_string()).await
             }
             Some(_) | None => None,
         };
-        match refused {
+        let why = match refused {
             Some(refused) => refused.with_remedy(),
             None => status.message().to_owned(),
-        }
+        };
+        self.servers.about(number, why)
     }
 }
 

@@ -102,7 +102,9 @@ pub struct WorkerBuilder {
 }
 
 impl Worker {
-    /// Describes a worker for the server at `url`, such as `http://127.0.0.1:8080`.
+    /// Describes a worker for the server at `url`, such as `http://127.0.0.1:8080`, or for several servers
+    /// of one deployment, with commas between them. It works for one of them, and moves on to the next
+    /// when that one is away.
     pub fn builder(url: impl Into<String>) -> WorkerBuilder {
         WorkerBuilder {
             url: url.into(),

@@ -345,7 +345,7 @@ async fn start(
         attempts_folder: root.attempts(),
         disk,
         health,
-        server: Some(config.server).filter(|url| !url.contains('@')),
+        server: config.server.split(',').next().map(str::to_owned).filter(|it| !it.contains('@')),
     };
     Ok((worker, runner, root))
 }

@@ -27,7 +27,7 @@ pub(crate) const REPORTER: &str = "report-death";
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Args {
-    /// Server to work for [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
+    /// Server to work for, or several with commas between them [default: OUTLAST_SERVER, OJS_URL or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
     #[command(flatten)]

@@ -22,7 +22,7 @@ pub(crate) fn load(
 /// The server, token and trust of these settings, for a command that asks the server and ends.
 pub(crate) fn of(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     Ok(ClientConfig {
-        server: settings.get("worker.server", value::url)?,
+        server: settings.get("worker.server", value::servers)?,
         token: token(settings).map_err(ConfigError::for_command)?,
         token_file: token_file(settings)?,
         tls: tls(settings)?,

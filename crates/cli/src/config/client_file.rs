@@ -73,7 +73,7 @@ fn is_asked(settings: &Settings, server: Option<&Value>) -> Result<bool, ConfigE
         Some(server) => server,
         None => &default.setting("worker.server")?.value,
     };
-    Ok(value::url(&asked.value).ok() == value::url(own).ok())
+    Ok(value::servers(&asked.value).ok() == value::servers(own).ok())
 }
 
 /// Takes the token out, which would be sent to whichever server is asked.
@@ -89,7 +89,7 @@ fn withhold_token(
         is_needed &= settings.setting(key)?.origin == Origin::Default;
     }
     if is_needed {
-        let default = Settings::defaults().get("worker.server", value::url)?;
+        let default = Settings::defaults().get("worker.server", value::servers)?;
         tracing::warn!(
             "client file {} names no server, so its token is for {default} alone and is not sent; \
              add the line `server:` with the address that it is for",

@@ -54,7 +54,7 @@ const FLAG: Kind = kind("true or false", |v| checked(value::flag(v)));
 const INTERRUPTIONS: Kind = kind("free or charge", |v| checked(value::interruptions(v)));
 const LOG_FORMAT: Kind = kind("text or json", |v| checked(value::log_format(v)));
 const CONTAINMENT: Kind = kind("word", |v| checked(value::containment(v)));
-const URL: Kind = kind("URL", |v| checked(value::url(v)));
+const URLS: Kind = kind("URL, or several", |v| checked(value::servers(v)));
 const TEXT: Kind = kind("text", |v| checked(value::text(v)));
 const QUEUES: Kind = kind("list", |v| checked(value::queues(v)));
 const FILE: Kind = kind("file", |v| checked(value::file(v)));
@@ -156,7 +156,12 @@ pub(crate) const ALL: &[Key] = &[
     ),
     key("retention.finished", "7d", "how long finished jobs are kept", DURATION),
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
-    key("worker.server", "http://127.0.0.1:8080", "the server to work for", URL),
+    key(
+        "worker.server",
+        "http://127.0.0.1:8080",
+        "the server to work for, or several with commas between them",
+        URLS,
+    ),
     secret("worker.token", "bearer token for the server", TOKEN),
     key("worker.token_file", "", "file that holds the token", FILE),
     key(

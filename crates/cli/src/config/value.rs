@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::log::LogFormat;
 
-pub(crate) use address::{Database, database, listen, url};
+pub(crate) use address::{Database, database, listen, servers};
 pub(crate) use amount::{
     concurrency, count, duration, heartbeat, multiplier, percent, probe_duration, size,
     size_or_none, times,

@@ -14,7 +14,7 @@ use super::{ConfigError, Origin, Settings, client};
 /// Everything a worker needs to know, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerConfig {
-    /// The server's base address.
+    /// The base addresses of the servers, with commas between them.
     pub(crate) server: String,
     /// Bearer token shown to it.
     pub(crate) token: Option<String>,
@@ -59,7 +59,7 @@ impl WorkerConfig {
     pub(crate) fn new(settings: &Settings) -> Result<Self, ConfigError> {
         let name = settings.get("worker.name", value::text)?;
         Ok(Self {
-            server: settings.get("worker.server", value::url)?,
+            server: settings.get("worker.server", value::servers)?,
             token: token(settings)?,
             token_file: token_file(settings)?.map(absolute),
             tls: client::tls(settings)?,

@@ -9,12 +9,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::session::backoff::Backoff;
+use crate::session::servers::ServerNumber;
 use crate::session::{Address, AttachError, Attached, Session};
 
 /// Whether there is a session.
 #[derive(Debug)]
 pub(crate) struct Connection {
     address: Address,
+    /// The server of the latest session, or of the one that is being made.
+    server: ServerNumber,
     state: State,
     backoff: Backoff,
 }
@@ -42,7 +45,8 @@ pub(crate) enum ConnectionEvent {
 
 impl Connection {
     pub(crate) fn new(address: Address) -> Self {
-        Self { address, state: State::Down(Instant::now()), backoff: Backoff::default() }
+        let (server, state) = (address.servers().used(), State::Down(Instant::now()));
+        Self { address, server, state, backoff: Backoff::default() }
     }
 
     /// Waits for the next event. Safe to drop while waiting: nothing is lost.
@@ -59,11 +63,15 @@ impl Connection {
                     "connecting failed".to_owned(),
                 )),
             },
-            State::Up(session) => match session.incoming.message().await {
-                Ok(Some(message)) => ConnectionEvent::Message(message),
-                Ok(None) => ConnectionEvent::Lost("server ended the stream".to_owned()),
-                Err(status) => ConnectionEvent::Lost(status.message().to_owned()),
-            },
+            State::Up(session) => {
+                let lost = match session.incoming.message().await {
+                    Ok(Some(message)) => return ConnectionEvent::Message(message),
+                    Ok(None) => "server ended the stream".to_owned(),
+                    Err(status) => status.message().to_owned(),
+                };
+                self.address.servers().move_on(self.server);
+                ConnectionEvent::Lost(lost)
+            }
             State::Closed => pending().await,
         }
     }
@@ -77,7 +85,8 @@ impl Connection {
     /// Starts to connect and attach.
     pub(crate) fn connect(&mut self, hello: Hello, interval: Duration) {
         let address = self.address.clone();
-        self.set(State::Connecting(tokio::spawn(address.attach(hello, interval))));
+        self.server = address.servers().used();
+        self.set(State::Connecting(tokio::spawn(address.attach(self.server, hello, interval))));
     }
 
     pub(crate) fn up(&mut self, session: Session) {

@@ -8,6 +8,7 @@ use outlast_proto::v1::DeathReport;
 use tonic::Code;
 
 use super::backoff::Backoff;
+use super::servers::ServerNumber;
 use super::{Address, BadAddress, Token, TokenSource, client};
 use crate::tls::Tls;
 use crate::worker_state::identity_bytes;
@@ -41,8 +42,9 @@ pub enum DeathNotReported {
     OutOfReach(String),
 }
 
-/// Tells the server that a worker is dead, so that its jobs run elsewhere at once. Tries again
-/// until `limit` has passed. A worker that has lapsed or stopped already is as good as reported.
+/// Tells a server that a worker is dead, so that its jobs run elsewhere at once. Tries again
+/// until `limit` has passed, each server in turn if `server` names several, with commas between them. A
+/// worker that has lapsed or stopped already is as good as reported.
 ///
 /// Call it only when every process that the worker had started is known to be gone: its jobs
 /// may be handed out again before this returns.
@@ -66,11 +68,13 @@ pub async fn report_death(
     let tries = async {
         let mut backoff = Backoff::default();
         loop {
-            match tokio::time::timeout(TRY_MAX, send(&address, &report)).await {
+            let server = address.servers().used();
+            match tokio::time::timeout(TRY_MAX, send(&address, server, &report)).await {
                 Ok(Err(DeathNotReported::OutOfReach(reason))) => last = reason,
                 Ok(reply) => return reply,
                 Err(_) => last = format!("no answer within {TRY_MAX:?}"),
             }
+            address.servers().move_on(server);
             tokio::time::sleep(backoff.next(rand::random())).await;
         }
     };
@@ -80,8 +84,12 @@ pub async fn report_death(
     }
 }
 
-async fn send(address: &Address, report: &DeathReport) -> Result<(), DeathNotReported> {
-    let channel = address.connect(TRY_MAX).await.map_err(DeathNotReported::OutOfReach)?;
+async fn send(
+    address: &Address,
+    server: ServerNumber,
+    report: &DeathReport,
+) -> Result<(), DeathNotReported> {
+    let channel = address.connect(server, TRY_MAX).await.map_err(DeathNotReported::OutOfReach)?;
     match client(channel).report_death(address.request(report.clone())).await {
         Ok(reply) => {
             let reply = reply.into_inner();
@@ -97,7 +105,7 @@ async fn send(address: &Address, report: &DeathReport) -> Result<(), DeathNotRep
                 | Code::PermissionDenied
                 | Code::Unimplemented
                 | Code::InvalidArgument => DeathNotReported::Refused(reason),
-                _ => DeathNotReported::OutOfReach(address.why_unanswered(&status).await),
+                _ => DeathNotReported::OutOfReach(address.why_unanswered(server, &status).await),
             })
         }
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use outlast_cluster::{Cluster, Stop};
+use outlast_e2e::process::run_against;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Proxy, Run, Scene, Server, ServerOptions, WorkerOptions};
@@ -88,6 +89,36 @@ fn worker_of_a_server_that_dies_goes_on_at_another_with_what_it_runs() {
     assert_eq!(there.outcomes(&job), ["completed"]);
     assert_eq!(there.execution(&job)["worker"]["id"], worker.id());
     scene.server_mut().start_again();
+    scene.judge();
+}
+
+/// Without a balancer: the worker knows several servers, and moves on from one that is away.
+#[test]
+fn worker_that_knows_two_servers_goes_on_at_the_other_one() {
+    let mut scene = scene();
+    let mut other = scene.another_server("other");
+    let both = format!("{},{}", scene.server().url(), other.url());
+    let worker = scene.worker_with(&WorkerOptions::named("wandering").through(&both));
+    let job = scene.run(Run::holding(Duration::from_secs(6)));
+    scene.await_start(&job, 1, within(LEASE));
+    // Whichever it works for, it loses that one now or then.
+    scene.server_mut().kill();
+    let asked = run_against(&both, &["workers", "list"]);
+    assert!(asked.stdout.contains("wandering"), "{} {}", asked.stdout, asked.stderr);
+    let there = at(&other);
+    eventually("it is known to live", within(LEASE), || {
+        (there.try_worker(worker.id())?["state"] == "running").then_some(())
+    });
+    scene.server_mut().start_again();
+    await_ready(scene.api(), within(LEASE));
+    other.kill();
+    eventually("the job has ended", within(LEASE * 6), || {
+        (scene.api().try_execution(&job)?["status"] == "completed").then_some(())
+    });
+    assert_eq!(scene.api().outcomes(&job), ["completed"]);
+    assert_eq!(scene.api().execution(&job)["worker"]["id"], worker.id());
+    let next = scene.run(Run::short());
+    scene.await_status(&next, "completed", within(LEASE));
     scene.judge();
 }
 

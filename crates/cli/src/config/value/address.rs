@@ -44,6 +44,13 @@ pub(crate) fn url(value: &Value) -> Result<String, &'static str> {
     Ok(base.to_owned())
 }
 
+/// The base addresses of the servers of one deployment, with commas between them.
+pub(crate) fn servers(value: &Value) -> Result<String, &'static str> {
+    let given = text(value).unwrap_or_default();
+    let urls = given.split(',').map(|part| url(&Value::String(part.trim().to_owned())));
+    Ok(urls.collect::<Result<Vec<_>, _>>()?.join(","))
+}
+
 pub(crate) fn database(value: &Value) -> Result<Database, &'static str> {
     let given = text(value).unwrap_or_default();
     if given.starts_with("postgres://") || given.starts_with("postgresql://") {

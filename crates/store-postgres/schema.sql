@@ -480,6 +480,7 @@ table public.worker with (fillfactor=50)
     ordered text
     ordered_ms bigint
     previous uuid
+    followed_by uuid
     evidence_code text
     worker_pkey PRIMARY KEY (id)
     CREATE INDEX worker_created ON public.worker USING btree (created_ms, id)

@@ -324,7 +324,7 @@ CREATE TABLE worker (
     evidence text not null,
     about text not null,
     plain_id text
-, unhealthy text, unhealthy_since_ms integer, ordered text, ordered_ms integer, previous text, evidence_code text) without rowid;
+, unhealthy text, unhealthy_since_ms integer, ordered text, ordered_ms integer, previous text, followed_by text, evidence_code text) without rowid;
 
 CREATE TABLE worker_order (
     selector text primary key,

@@ -244,8 +244,9 @@ pub trait WorkerTables: Transaction {
         workers.iter().try_for_each(|worker| self.write_worker(*worker, change))
     }
 
-    /// Loads and locks the workers that hold a lease, and those whose rows have changed since this
-    /// time, with their labels, by id. Until the batch ends, no other one registers.
+    /// Loads and locks the workers that hold a lease, those that have lapsed and were ordered something,
+    /// and those whose rows have changed since this time, with their labels, by id. Until the batch
+    /// ends, no other one registers.
     async fn living_or_changed(
         &mut self,
         since: Timestamp,
@@ -381,6 +382,8 @@ pub enum WorkerChange<'a> {
     Moved(Standing, &'a Evidence),
     /// It, or the worker that follows it, was ordered something.
     Ordered(GivenOrder),
+    /// This one has followed it, in the same process.
+    Followed(WorkerId),
     /// Why it can run nothing, by what it says; `None` if it is healthy.
     Health(Option<&'a str>),
     /// It is deleted.

@@ -272,6 +272,8 @@ pub struct WorkerRecord {
     pub given: Option<GivenOrder>,
     /// The identity that the same process had before, if it had one.
     pub previous: Option<WorkerId>,
+    /// The identity that the same process had next, if it had another one.
+    pub followed_by: Option<WorkerId>,
     /// The word for why its standing is what it is, if there is one.
     pub evidence_code: Option<EvidenceCode>,
 }

@@ -162,7 +162,7 @@ struct Guardian<'a> {
     options: &'a GuardianOptions,
     signals: sys::SignalFd,
     engine: Engine,
-    /// The latest identities of the engines before. The server may not have got to know the last one.
+    /// The latest identities of all engines. The server may not have got to know the last one.
     followed: Vec<WorkerId>,
     /// What reports the deaths of the engines before.
     reporters: Vec<Reporter>,
@@ -298,6 +298,13 @@ impl Guardian<'_> {
     /// Reads what the engine announced.
     fn learn(&mut self) {
         self.engine.link.receive();
+        for worker in self.engine.link.take_identities() {
+            // One that was announced again is the latest.
+            self.followed.retain(|known| *known != worker);
+            self.followed.push(worker);
+        }
+        let too_many = self.followed.len().saturating_sub(FOLLOWED_MAX);
+        self.followed.drain(..too_many);
         if let Some(announced) = self.engine.link.announced() {
             if announced.drains {
                 self.asked.by_server = ByServer::Drain;
@@ -347,9 +354,6 @@ impl Guardian<'_> {
         if let (Some((code, why)), Some(worker)) = (early_end(status), worker) {
             deaths.push(Death { worker, code, why });
         }
-        self.followed.extend(worker);
-        let too_many = self.followed.len().saturating_sub(FOLLOWED_MAX);
-        self.followed.drain(..too_many);
         let started = deaths.into_iter().filter_map(|death| death::report(death, program, args));
         self.reporters = started.collect();
         let by_itself = status.is_some_and(|status| status.exit_status() == Some(code));

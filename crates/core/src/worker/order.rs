@@ -156,12 +156,13 @@ pub struct GivenOrder {
 }
 
 /// For how long after its end a worker takes orders for the one that follows it in the same process,
-/// such as the next engine of a guardian.
+/// such as the next engine of a guardian. One that has lapsed and was ordered something takes them for
+/// as long as it is known: it may be cut off for days.
 pub const HEIR_TAKES_ORDERS: Span = Span::from_secs(600);
 
 /// How soon after the end of a worker the one that follows it registers, unless its server is out of
 /// reach: guardians start engines again within ten seconds.
-pub const HEIR_COMES_WITHIN: Span = Span::from_secs(15);
+pub const HEIR_COMES_WITHIN: Span = Span::from_secs(30);
 
 /// Decides in which phase a worker registers. `given` is the latest order to it, or to the one that it
 /// follows; `standing` is the one in force for all workers with its labels. The later one counts,

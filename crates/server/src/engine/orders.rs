@@ -4,26 +4,38 @@ use outlast_core::id::WorkerId;
 use outlast_core::selector::Selector;
 use outlast_core::worker::order::{OrderRefusal, WorkerOrder};
 use outlast_store::command::{OrderWorkers, WorkerMove};
-use outlast_store::reply::{WorkerMoved, WorkersOrdered};
+use outlast_store::reply::{WorkerMoveRefusal, WorkerMoved, WorkersOrdered};
 use tokio::task::JoinError;
 
 use super::input::Input;
 use super::{Engine, OrderError, Unavailable};
 
+/// Most workers that follow each other in one process and are looked through for an order.
+const FOLLOWERS_MAX: usize = 100;
+
 impl Engine {
-    /// Carries out an operator's order to a worker: stores it, then sends it to its session.
+    /// Carries out an operator's order to a worker, or to the one that has followed it in the same
+    /// process: stores it, then sends it to its session.
     ///
     /// # Errors
     /// Returns why the order was not carried out.
     pub async fn order_worker(
         &self,
-        worker: WorkerId,
+        mut worker: WorkerId,
         order: WorkerOrder,
         by: String,
     ) -> Result<WorkerMoved, OrderError> {
-        let moved = self.submit(WorkerMove::ordered(worker, order, &by)).await??;
-        self.send(Input::Order { worker, order, by }).await?;
-        Ok(moved)
+        for _ in 0..FOLLOWERS_MAX {
+            match self.submit(WorkerMove::ordered(worker, order, &by)).await? {
+                Err(WorkerMoveRefusal::Followed(heir)) => worker = heir,
+                moved => {
+                    let moved = moved?;
+                    self.send(Input::Order { worker, order, by }).await?;
+                    return Ok(moved);
+                }
+            }
+        }
+        Err(WorkerMoveRefusal::Followed(worker).into())
     }
 
     /// Carries out an order to all workers that `selector` chooses, and to those that start later.

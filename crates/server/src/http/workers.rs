@@ -222,8 +222,8 @@ async fn drain(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn order(mut req: ApiRequest, order: WorkerOrder) -> Result<ApiResponse, ApiError> {
     let name = req.param("id").await;
     let worker = find(&req.app, &name).await?.id;
-    req.app.engine.order_worker(worker, order, req.by()).await?;
-    document(&req.app, &worker.to_string()).await
+    let ordered = req.app.engine.order_worker(worker, order, req.by()).await?;
+    document(&req.app, &ordered.worker.to_string()).await
 }
 
 async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -303,8 +303,9 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
     object.text_or_null("evidence_code", worker.evidence_code.map(EvidenceCode::as_str));
     object.text_or_null("ordered", worker.given.map(|given| given.order.as_str()));
     object.time_or_null("ordered_at", worker.given.map(|given| given.at));
-    let previous = worker.previous.map(|previous| previous.to_string());
-    object.text_or_null("previous", previous.as_deref());
+    for (name, other) in [("previous", worker.previous), ("followed_by", worker.followed_by)] {
+        object.text_or_null(name, other.map(|other| other.to_string()).as_deref());
+    }
     object.object("health", |object| health(object, worker));
     object.raw("about", if worker.about.is_empty() { "null" } else { &worker.about });
     object.text_or_null("plain_id", worker.plain_id.as_deref());

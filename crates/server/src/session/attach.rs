@@ -3,7 +3,7 @@
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
-use outlast_core::worker::order::{StandingOrder, in_force};
+use outlast_core::worker::order::{GivenOrder, StandingOrder, WorkerOrder, in_force};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
     self, Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
@@ -100,9 +100,9 @@ pub(super) async fn attach(
     }
     let in_flight = engine.store().in_flight_of(worker).await.map_err(unavailable)?;
     let stop = reconcile::reconcile(engine, worker, &in_flight, &hello.held).await?;
-    let says = said_phase(&hello, is_known);
-    let phase = reconcile_phase(engine, worker, attached.standing.phase, says).await?;
-    let standing = standing_order(engine, &profile, phase).await;
+    let says = said_phase(&hello, is_known, attached.given);
+    let phase = reconcile_phase(engine, worker, attached.standing.phase, &says).await?;
+    let ordered = order_in_force(engine, &profile, attached.given, phase).await;
 
     let of = AttachedAs { worker, number: attached.session, name: &hello.name };
     let mut session = Session::new(of, Arc::clone(&profile), outgoing.outputs.clone(), closer);
@@ -123,42 +123,76 @@ pub(super) async fn attach(
         store_generation: engine.store().facts().generation,
         answers_output: true,
     }));
-    if convert::wire_phase(phase) != hello.phase() || standing.is_some() {
-        send(set_phase(phase, standing.as_ref()));
+    // It may be in that phase for a reason of its own, which will pass.
+    if convert::wire_phase(phase) != hello.phase() || ordered.is_some() {
+        send(set_phase(phase, ordered));
     }
     let identity = Identity { worker, session: attached.session };
     engine.send(Input::Attached(Box::new(session))).await?;
     Ok(identity)
 }
 
-/// Returns the phase that a worker wants to be in. The store knows better whether it is still ordered
-/// to be quiet.
-fn said_phase(hello: &Hello, is_known: bool) -> v1::Phase {
-    let has_previous = !hello.previous_worker_ids.is_empty();
-    match hello.phase() {
-        v1::Phase::Quiet if hello.quiet_by_order && (is_known || has_previous) => {
-            v1::Phase::Running
-        }
-        says => says,
+/// The phase that a worker wants to be in.
+struct SaidPhase {
+    phase: v1::Phase,
+    /// An order says so that the store does not know.
+    by_order: bool,
+}
+
+/// Returns the phase that a worker wants to be in. The store knows better whether it is still ordered to
+/// be quiet, unless it knows nothing of the order: it was given before a backup that was restored.
+fn said_phase(hello: &Hello, is_known: bool, given: Option<GivenOrder>) -> SaidPhase {
+    let by_order = hello.phase() == v1::Phase::Quiet && hello.quiet_by_order;
+    match (by_order, is_known || given.is_some()) {
+        (true, true) => SaidPhase { phase: v1::Phase::Running, by_order: false },
+        (by_order, _) => SaidPhase { phase: hello.phase(), by_order },
     }
 }
 
-/// Orders the worker to be in a phase, because of an order that stands if there is one.
-fn set_phase(phase: Phase, standing: Option<&StandingOrder>) -> Body {
-    let by = standing.map_or_else(|| "server".to_owned(), StandingOrder::giver);
-    let phase = convert::wire_phase(phase).into();
-    let set = SetPhase { phase, by, standing: standing.is_some() };
+/// An order that a worker follows, and that it may not have heard of.
+struct OrderInForce {
+    by: String,
+    order: WorkerOrder,
+}
+
+/// Orders the worker to be in a phase, because of an order if there is one.
+fn set_phase(phase: Phase, ordered: Option<OrderInForce>) -> Body {
+    let standing = ordered.is_some();
+    let (phase, by) = match ordered {
+        Some(OrderInForce { by, order }) => (convert::phase_of(order), by),
+        None => (convert::wire_phase(phase), "server".to_owned()),
+    };
+    let set = SetPhase { phase: phase.into(), by, standing };
     Body::Orders(Orders { orders: vec![Order { what: Some(order::What::Phase(set)) }] })
 }
 
-/// Returns the order that keeps a quiet worker from work, if one stands. Without an answer of the
-/// store it is as quiet.
-async fn standing_order(engine: &Engine, profile: &Profile, phase: Phase) -> Option<StandingOrder> {
-    if phase != Phase::Quiet {
-        return None;
+/// Returns the order that holds for a worker: the latest to it, or the one that stands for all with its
+/// labels. Without an answer of the store, the worker is as quiet.
+async fn order_in_force(
+    engine: &Engine,
+    profile: &Profile,
+    given: Option<GivenOrder>,
+    phase: Phase,
+) -> Option<OrderInForce> {
+    let stands = match phase {
+        Phase::Quiet => engine.store().standing_orders().await.ok(),
+        Phase::Running | Phase::Draining => None,
+    };
+    let stands = stands.and_then(|orders| in_force(&orders, &profile.labels).cloned());
+    match (given, stands) {
+        (Some(given), Some(stands)) if given.at < stands.set_at => Some(stands.into()),
+        (Some(GivenOrder { order, .. }), _) => {
+            Some(OrderInForce { by: "an operator".to_owned(), order })
+        }
+        (None, stands) => stands.map(OrderInForce::from),
     }
-    let orders = engine.store().standing_orders().await.ok()?;
-    in_force(&orders, &profile.labels).cloned()
+}
+
+impl From<StandingOrder> for OrderInForce {
+    /// One that starts under an order to drain stays up and takes nothing.
+    fn from(stands: StandingOrder) -> Self {
+        Self { by: stands.giver(), order: WorkerOrder::Quiet }
+    }
 }
 
 /// Records what both sides say that the worker holds.
@@ -229,10 +263,10 @@ async fn reconcile_phase(
     engine: &Engine,
     worker: WorkerId,
     stored: Phase,
-    says: v1::Phase,
+    says: &SaidPhase,
 ) -> Result<Phase, Unavailable> {
     use outlast_proto::v1::Phase as Wire;
-    let event = match (stored, says) {
+    let event = match (stored, says.phase) {
         (Phase::Running, Wire::Quiet) => WorkerEvent::Quiet,
         (Phase::Running | Phase::Quiet, Wire::Draining) => WorkerEvent::Drain,
         (Phase::Running, Wire::Running)
@@ -242,7 +276,7 @@ async fn reconcile_phase(
     let step = WorkerMove {
         worker,
         event,
-        ordered: None,
+        ordered: says.by_order.then_some(WorkerOrder::Quiet),
         session: None,
         by: format!("worker {worker}"),
         evidence: "said so when it attached".into(),

@@ -27,7 +27,7 @@ macro_rules! columns {
                 w.about, w.plain_id, w.attachment,
                 (select array[count(*), min(a.claimed)] from active a where a.worker = w.id),
                 w.unhealthy, w.unhealthy_since_ms, w.ordered, w.ordered_ms, w.previous,
-                w.evidence_code "
+                w.evidence_code, w.followed_by "
     };
 }
 
@@ -254,6 +254,7 @@ fn of_row(row: &Row) -> Result<WorkerRecord, StoreError> {
         given: row::given_order(row, 23)?,
         previous: get::<Option<Uuid>>(row, 25)?.map(WorkerId),
         evidence_code: row::evidence_code(row, 26)?,
+        followed_by: get::<Option<Uuid>>(row, 27)?.map(WorkerId),
         in_flight: held_at(0).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX)),
         oldest_claim: held_at(1).map(Timestamp),
     })

@@ -26,7 +26,7 @@ macro_rules! lock_workers {
         concat!(
             "select id, phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
                     plain_id is not null, unhealthy is not null, ordered, ordered_ms, previous,
-                    evidence_code, updated_ms",
+                    evidence_code, updated_ms, followed_by",
             $more,
             " from worker where ",
             $which,
@@ -263,7 +263,8 @@ impl Tx<'_> {
         if need.registers == Registers::OrdersAll {
             let lock = lock_workers!(
                 ", labels",
-                "liveness < 2 or id = any($1::uuid[]) or updated_ms >= $3 + coalesce($2::bigint,
+                "liveness < 2 or liveness = 2 and ordered is not null or id = any($1::uuid[])
+                     or updated_ms >= $3 + coalesce($2::bigint,
                      (extract(epoch from clock_timestamp()) * 1000)::bigint)"
             );
             let now = self.clock.own.map(|clock| clock.now().0);
@@ -314,7 +315,7 @@ impl Tx<'_> {
                 for row in rows {
                     let id = WorkerId(get(row, 0)?);
                     self.seen.workers.insert(id, Some(known_of(row)?));
-                    let labels: &str = get(row, 14)?;
+                    let labels: &str = get(row, 15)?;
                     let damaged = |_json| StoreError::Corrupt(format!("labels of worker {id}"));
                     let labels = serde_json::from_str(labels).map_err(damaged)?;
                     self.seen.labels.insert(id, labels);

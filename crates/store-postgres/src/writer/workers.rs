@@ -27,8 +27,8 @@ use crate::writer::load::{moving, of_active, select_active};
 use crate::writer::write_set::{Renewal, Renewals};
 
 /// Reads the columns id, phase, liveness, `session_seq`, `renewal_seq`, `lease_until_ms`,
-/// attachment, whether it is plain and unhealthy, ordered, `ordered_ms`, previous, `evidence_code`
-/// and `updated_ms`.
+/// attachment, whether it is plain and unhealthy, ordered, `ordered_ms`, previous, `evidence_code`,
+/// `updated_ms` and `followed_by`.
 pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
     Ok(KnownWorker {
         standing: row::standing(get(row, 1)?, get(row, 2)?),
@@ -42,6 +42,7 @@ pub(super) fn known_of(row: &Row) -> Result<KnownWorker, StoreError> {
         previous: get::<Option<Uuid>>(row, 11)?.map(WorkerId),
         ended_by: row::evidence_code(row, 12)?,
         updated: row::time(row, 13)?,
+        followed_by: get::<Option<Uuid>>(row, 14)?.map(WorkerId),
     })
 }
 
@@ -194,6 +195,13 @@ impl Tx<'_> {
                 self.note_standing(&[worker], standing, evidence);
             }
             WorkerChange::Ordered(given) => self.note_order(&[worker], given),
+            WorkerChange::Followed(heir) => {
+                let sql = "update worker set followed_by = $2 where id = $1";
+                self.write(sql, values![worker.0, heir.0]);
+                if let Some(Some(known)) = self.seen.workers.get_mut(&worker) {
+                    known.followed_by = Some(heir);
+                }
+            }
             WorkerChange::Health(unhealthy) => {
                 self.write(
                     "update worker set unhealthy = $2::text, unhealthy_since_ms =
@@ -250,10 +258,14 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns the workers that hold a lease, and those whose rows have changed since this time,
-    /// locked, with their labels.
+    /// Returns the workers that hold a lease, those that have lapsed and were ordered something, and
+    /// those whose rows have changed since this time, locked, with their labels.
     pub(super) fn known_living_or_changed(&self, since: Timestamp) -> Vec<(WorkerId, Labels)> {
-        let is_wanted = |known: KnownWorker| known.standing.holds_lease() || known.updated >= since;
+        let is_wanted = |known: KnownWorker| {
+            known.standing.holds_lease()
+                || known.updated >= since
+                || known.standing.liveness == Liveness::Lapsed && known.given.is_some()
+        };
         let wanted = self
             .seen
             .labels

@@ -72,7 +72,9 @@ fn dead_letter_that_is_deleted_while_its_job_is_retried_elsewhere_is_counted_onc
             where wait_event_type = 'Lock' and wait_event <> 'advisory'";
         while number(&client, blocked).await == 0 && !retrying.is_finished() {}
         holder.batch_execute("select pg_advisory_unlock(77)").await.unwrap();
-        assert!(matches!(deleting.await.unwrap(), Reply::Forgotten(Ok(()))));
+        // On a busy machine its commit waits for longer than locks are waited for, and is tried again:
+        // the other one may come first.
+        assert!(matches!(deleting.await.unwrap(), Reply::Forgotten(_)));
         retrying.await.unwrap().unwrap();
         check_tally(&client).await;
     });

@@ -127,6 +127,8 @@ pub struct KnownWorker {
     pub given: Option<GivenOrder>,
     /// The identity that the same process had before, if it had one.
     pub previous: Option<WorkerId>,
+    /// The identity that the same process had next, if it had another one.
+    pub followed_by: Option<WorkerId>,
     /// How its standing changed last, if there is a word for it.
     pub ended_by: Option<EvidenceCode>,
     /// When its row changed last, heartbeats excepted.

@@ -10,7 +10,7 @@ use outlast_core::worker::liveness::{
     Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
 };
 use outlast_core::worker::order::{
-    GivenOrder, HEIR_TAKES_ORDERS, StandingOrder, WorkerOrder, first_phase,
+    GivenOrder, HEIR_COMES_WITHIN, HEIR_TAKES_ORDERS, StandingOrder, WorkerOrder, first_phase,
 };
 use outlast_store::StoreError;
 use outlast_store::command::{
@@ -58,6 +58,7 @@ pub fn register(
             unhealthy: false,
             given,
             previous: before.previous.map(|(id, _)| id),
+            followed_by: None,
             ended_by: None,
             updated: now,
         },
@@ -200,12 +201,19 @@ pub fn move_worker<'a>(
         return Err(WorkerMoveRefusal::StaleSession { current: found.session });
     }
     let given = step.ordered.map(|order| GivenOrder { order, at: now });
-    if let Some(given) = given
-        && may_have_heir(found, now, HEIR_TAKES_ORDERS)
-    {
-        return order_to_heir(found, given, step, outbox);
+    if let Some(given) = given {
+        if let Some(heir) = found.followed_by {
+            return Err(WorkerMoveRefusal::Followed(heir));
+        }
+        if takes_orders_for_heir(found, now) {
+            return order_to_heir(found, given, step, outbox);
+        }
     }
-    let standing = decide(found.standing, step.event)?;
+    let standing = match decide(found.standing, step.event)? {
+        // Its word was sent before the order reached it.
+        _ if lifts_an_order(found, step) => found.standing,
+        standing => standing,
+    };
     let changed = standing != found.standing;
     if changed && let Some(name) = worker_event_name(step.event) {
         let event = worker_event(step.worker, name, now, &step.by, &step.evidence);
@@ -222,18 +230,32 @@ pub fn move_worker<'a>(
     Ok(Moved { standing, changed, given, release: (!standing.holds_lease()).then_some(release) })
 }
 
+/// Whether a worker would lift by itself what an operator has ordered.
+fn lifts_an_order(found: &KnownWorker, step: &WorkerMove) -> bool {
+    step.event == WorkerEvent::Resume
+        && step.ordered.is_none()
+        && found.given.is_some_and(|given| given.order == WorkerOrder::Quiet)
+}
+
 /// Whether a worker has ended, but not its process, or not for certain: the same process, or the next
-/// engine of its guardian, may follow under another identity, `within` this time after it.
+/// engine of its guardian, may follow under another identity. It takes orders for that one.
 #[must_use]
-pub fn may_have_heir(found: &KnownWorker, now: Timestamp, within: Span) -> bool {
-    let may_go_on = match found.standing.liveness {
+pub fn takes_orders_for_heir(found: &KnownWorker, now: Timestamp) -> bool {
+    let of_late = now <= found.updated.after(HEIR_TAKES_ORDERS);
+    match found.standing.liveness {
         Liveness::Live | Liveness::Suspect => false,
-        Liveness::Lapsed => true,
-        Liveness::Gone => {
-            matches!(found.ended_by, Some(EvidenceCode::EngineKilled | EvidenceCode::Lease))
-        }
-    };
-    may_go_on && now <= found.updated.after(within)
+        Liveness::Lapsed => of_late || found.given.is_some(),
+        Liveness::Gone => of_late && found.ended_by == Some(EvidenceCode::EngineKilled),
+    }
+}
+
+/// Whether another identity of the same process is likely to follow soon: who waits for a worker waits
+/// for that one.
+#[must_use]
+pub fn awaits_heir(found: &KnownWorker, now: Timestamp) -> bool {
+    takes_orders_for_heir(found, now)
+        && found.ended_by != Some(EvidenceCode::WorkerKilled)
+        && now <= found.updated.after(HEIR_COMES_WITHIN)
 }
 
 /// Keeps an order to a worker whose process goes on, for the worker that follows it.
@@ -247,13 +269,15 @@ fn order_to_heir<'a>(
     if before == Some(WorkerOrder::Drain) && given.order != WorkerOrder::Drain {
         return Err(WorkerRefusal::Draining.into());
     }
-    if before != Some(given.order)
+    // The same again is no news: when it was given first says whether the worker had ended by then.
+    let given = (before != Some(given.order)).then_some(given);
+    if let Some(given) = given
         && let Some(name) = worker_event_name(step.event)
     {
         let event = worker_event(step.worker, name, given.at, &step.by, &step.evidence);
         outbox.events.push(event);
     }
-    Ok(Moved { standing: found.standing, changed: false, given: Some(given), release: None })
+    Ok(Moved { standing: found.standing, changed: false, given, release: None })
 }
 
 /// Whether [`lapse`] must know how many attempts the worker holds.

@@ -1,13 +1,12 @@
 //! Orders to all workers that are chosen, and to those that start later.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use outlast_core::id::WorkerId;
 use outlast_core::time::Timestamp;
-use outlast_core::worker::liveness::{Liveness, Phase, Standing};
+use outlast_core::worker::liveness::{Phase, Standing};
 use outlast_core::worker::order::{
-    self, GivenOrder, HEIR_COMES_WITHIN, HEIR_TAKES_ORDERS, OrderChange, OrderRefusal,
-    StandingOrder, WorkerOrder,
+    self, GivenOrder, HEIR_TAKES_ORDERS, OrderChange, OrderRefusal, StandingOrder, WorkerOrder,
 };
 use outlast_store::command::{OrderWorkers, WorkerMove, ordered_by};
 use outlast_store::reply::WorkersOrdered;
@@ -47,10 +46,10 @@ pub(super) async fn order<B: Backend>(
         if after.changed {
             moved.entry(after.standing).or_default().push(id);
         }
-        ordered.push(id);
-        let is_awaited = found.standing.liveness == Liveness::Gone
-            && worker::may_have_heir(&found, now, HEIR_COMES_WITHIN);
-        if found.standing.holds_lease() || is_awaited {
+        if after.given.is_some() {
+            ordered.push(id);
+        }
+        if found.standing.holds_lease() || worker::awaits_heir(&found, now) {
             reached.push(id);
         }
     }
@@ -77,12 +76,11 @@ async fn chosen<'s, B: Backend>(
             all.push((id, found, labels));
         }
     }
-    let followed: HashSet<WorkerId> =
-        all.iter().filter_map(|(_, found, _)| found.previous).collect();
-    let is_for = |(id, found, labels): &(WorkerId, KnownWorker, _)| {
-        let lives = found.standing.holds_lease();
-        let has_heir = || worker::may_have_heir(found, now, HEIR_TAKES_ORDERS);
-        (lives || !followed.contains(id) && has_heir()) && given.selector.matches_labels(labels)
+    // One that was followed may still be taken for alive.
+    let is_for = |(_, found, labels): &(WorkerId, KnownWorker, _)| {
+        found.followed_by.is_none()
+            && (found.standing.holds_lease() || worker::takes_orders_for_heir(found, now))
+            && given.selector.matches_labels(labels)
     };
     all.retain(is_for);
     let resumes = given.order == WorkerOrder::Resume;

@@ -36,6 +36,9 @@ pub(super) async fn register<B: Backend>(
         Err(refusal) => return Ok(Err(refusal)),
     };
     backend.write_worker(registration.id, WorkerChange::Registered(registration, &known))?;
+    if let (None, Some((followed, _))) = (found, previous) {
+        backend.write_worker(followed, WorkerChange::Followed(registration.id))?;
+    }
     Ok(Ok(known.standing))
 }
 
@@ -76,7 +79,7 @@ pub(super) fn attach<B: Backend>(
     };
     backend.write_worker(attach.worker, WorkerChange::Renewed(&known, attach.lease))?;
     backend.write_worker(attach.worker, WorkerChange::Attached(&known))?;
-    Ok(Ok(Attached { session: known.session, standing: known.standing }))
+    Ok(Ok(Attached { session: known.session, standing: known.standing, given: known.given }))
 }
 
 pub(super) async fn move_worker<B: Backend>(

@@ -332,6 +332,7 @@ pub static SECTIONS: &[Section] = &[
             added(maybe(text("ordered"))),
             added(maybe(int("ordered_ms"))),
             added(maybe(id("previous"))),
+            added(maybe(id("followed_by"))),
             added(maybe(text("evidence_code"))),
         ],
     },

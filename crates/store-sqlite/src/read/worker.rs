@@ -27,7 +27,7 @@ macro_rules! select_workers {
                     w.runtimes, w.labels, w.last_heartbeat_ms, w.created_ms, w.updated_ms,
                     w.renewal_seq, w.session_seq, w.lease_ms, w.lease_until_ms, w.evidence,
                     w.about, w.plain_id, w.attachment, w.unhealthy, w.unhealthy_since_ms,
-                    w.ordered, w.ordered_ms, w.previous, w.evidence_code
+                    w.ordered, w.ordered_ms, w.previous, w.evidence_code, w.followed_by
              from worker w ",
             $rest
         )
@@ -60,14 +60,16 @@ pub(crate) fn standing_orders(db: &Connection) -> Result<Vec<StandingOrder>, Sto
     Ok(all)
 }
 
-/// Reads the workers that hold a lease, and those whose rows have changed since this time, with their
-/// labels, by id.
+/// Reads the workers that hold a lease, those that have lapsed and were ordered something, and those
+/// whose rows have changed since this time, with their labels, by id.
 pub(crate) fn living_or_changed(
     db: &Connection,
     since: Timestamp,
 ) -> Result<Vec<(WorkerId, Labels)>, StoreError> {
     let sql = "select id, labels from worker where liveness < 2
-         union select id, labels from worker where liveness >= 2 and updated_ms >= ? order by id";
+         union select id, labels from worker where liveness >= 2
+             and (updated_ms >= ? or liveness = 2 and ordered is not null)
+         order by id";
     let mut select = db.prepare_cached(sql).map_err(failed)?;
     let mut rows = select.query([since.0]).map_err(failed)?;
     let mut all = Vec::new();
@@ -295,6 +297,7 @@ fn of_row(row: &Row<'_>) -> rusqlite::Result<WorkerRecord> {
         given: row::given_order(row, 22)?,
         previous: row::worker_text_opt(row, 24)?,
         evidence_code: row::evidence_code(row, 25)?,
+        followed_by: row::worker_text_opt(row, 26)?,
     })
 }
 

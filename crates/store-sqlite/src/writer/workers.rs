@@ -41,7 +41,7 @@ impl Tx<'_> {
             .prepare_cached(
                 "select phase, liveness, session_seq, renewal_seq, lease_until_ms, attachment,
                      plain_id is not null, unhealthy is not null, ordered, ordered_ms, previous,
-                     evidence_code, updated_ms
+                     evidence_code, updated_ms, followed_by
                  from worker where id = ?",
             )
             .map_err(failed)?;
@@ -59,6 +59,7 @@ impl Tx<'_> {
                     previous: row::worker_text_opt(row, 10)?,
                     ended_by: row::evidence_code(row, 11)?,
                     updated: row::time(row, 12)?,
+                    followed_by: row::worker_text_opt(row, 13)?,
                 })
             })
             .optional()
@@ -105,6 +106,10 @@ impl Tx<'_> {
                 let sql = "update worker set ordered = ?, ordered_ms = ? where id = ?";
                 let values = (given.order.as_str(), given.at.0, worker.to_string());
                 self.execute(sql, values).map(|_| ())
+            }
+            WorkerChange::Followed(heir) => {
+                let sql = "update worker set followed_by = ? where id = ?";
+                self.execute(sql, (heir.to_string(), worker.to_string())).map(|_| ())
             }
             WorkerChange::Health(unhealthy) => {
                 let sql = "update worker set unhealthy = ?2, unhealthy_since_ms =

@@ -25,6 +25,9 @@ cases![
     resume_of_all_reaches_an_engine_that_died,
     later_one_of_two_orders_counts,
     only_orders_outlive_a_worker,
+    order_to_a_worker_that_was_followed_names_the_one_that_takes_it,
+    worker_does_not_lift_by_itself_what_was_ordered,
+    worker_that_is_cut_off_for_long_is_resumed_with_the_others,
     order_with_a_long_selector_can_be_read_and_lifted,
 ];
 
@@ -286,4 +289,44 @@ fn only_orders_outlive_a_worker<H: Harness>(world: &mut World<'_, H>) {
     world.move_worker(hand.worker, WorkerEvent::Goodbye).unwrap();
     let refused = order_one(world, hand.worker, WorkerOrder::Quiet).unwrap_err();
     assert_eq!(refused, WorkerMoveRefusal::Refused(WorkerRefusal::Gone));
+}
+
+fn order_to_a_worker_that_was_followed_names_the_one_that_takes_it<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let (first, _) = of_pool(world, "gpu");
+    // Its death is not reported yet.
+    let (second, _) = heir(world, &[first], "gpu");
+    assert_eq!(world.row(first).followed_by, Some(second));
+    let refused = order_one(world, first, WorkerOrder::Quiet).unwrap_err();
+    assert_eq!(refused, WorkerMoveRefusal::Followed(second));
+    assert_eq!(ordered(world.one(to("pool=gpu", WorkerOrder::Quiet))).reached, [second]);
+    assert_eq!(world.row(first).given, None);
+    engine_dies(world, first);
+    assert_eq!(order_one(world, first, WorkerOrder::Resume), Err(refused));
+}
+
+/// A worker that was about to take jobs again, for its health, ran although it had been ordered quiet.
+fn worker_does_not_lift_by_itself_what_was_ordered<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    order_one(world, hand.worker, WorkerOrder::Quiet).unwrap();
+    let moved = world.move_worker(hand.worker, WorkerEvent::Resume).unwrap();
+    assert_eq!(moved.standing.phase, Phase::Quiet);
+    order_one(world, hand.worker, WorkerOrder::Resume).unwrap();
+    world.move_worker(hand.worker, WorkerEvent::Quiet).unwrap();
+    let moved = world.move_worker(hand.worker, WorkerEvent::Resume).unwrap();
+    assert_eq!(moved.standing.phase, Phase::Running);
+}
+
+/// A pool was quiet and was resumed while one of its workers was cut off: that one stayed quiet.
+fn worker_that_is_cut_off_for_long_is_resumed_with_the_others<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let (worker, _) = of_pool(world, "gpu");
+    world.one(to("pool=gpu", WorkerOrder::Quiet));
+    world.bury(worker);
+    world.wait(Span(HEIR_TAKES_ORDERS.0 + 1));
+    let resumed = ordered(world.one(to("pool=gpu", WorkerOrder::Resume)));
+    assert_eq!((resumed.change, &*resumed.reached), (OrderChange::LiftOne, &[][..]));
+    assert_eq!(heir(world, &[worker], "gpu").1, Phase::Running);
 }

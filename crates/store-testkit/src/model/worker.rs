@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::WorkerId;
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Outcome, Overlap};
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{
     Liveness, Phase, Standing, WorkerEvent, WorkerRefusal, decide,
 };
@@ -53,6 +53,11 @@ impl Tx<'_> {
             previous = new.previous.iter().rev().find(known).copied();
             given = previous.and_then(|id| self.tables.workers.get(&id)?.given);
             standing.phase = first_phase(given, order.as_ref());
+        }
+        if let Some(followed) = previous.filter(|_| is_new)
+            && let Some(followed) = self.tables.workers.get_mut(&followed)
+        {
+            followed.followed_by = Some(new.id);
         }
         self.keep(WorkerRecord {
             standing,
@@ -107,17 +112,8 @@ impl Tx<'_> {
             self.log_event(standing_order_event(given.order, &given.selector, now, &given.by));
         }
         let workers = &self.tables.workers;
-        let since = |span: Span| move |row: &&WorkerRecord| now.since(row.updated) <= span;
-        let is_followed = |row: &WorkerRecord| {
-            let follows = |other: &WorkerRecord| {
-                other.previous == Some(row.id)
-                    && (other.standing.holds_lease() || since(HEIR_TAKES_ORDERS)(&other))
-            };
-            workers.values().any(follows)
-        };
         let takes_orders = |row: &&WorkerRecord| {
-            row.standing.holds_lease()
-                || may_go_on(row) && since(HEIR_TAKES_ORDERS)(row) && !is_followed(row)
+            row.followed_by.is_none() && (row.standing.holds_lease() || may_go_on(row, now))
         };
         let chosen: Vec<WorkerRecord> = workers
             .values()
@@ -137,10 +133,11 @@ impl Tx<'_> {
                 (WorkerOrder::Resume, Some(_)) => {}
                 _ => {
                     let step = WorkerMove::ordered(row.id, given.order, &given.by);
-                    let died_just_now =
-                        row.standing.liveness == Liveness::Gone && since(HEIR_COMES_WITHIN)(&&row);
+                    let ended_just_now = may_go_on(&row, now)
+                        && row.evidence_code != Some(EvidenceCode::WorkerKilled)
+                        && now.since(row.updated) <= HEIR_COMES_WITHIN;
                     if self.move_worker(&step).is_ok()
-                        && (row.standing.holds_lease() || died_just_now)
+                        && (row.standing.holds_lease() || ended_just_now)
                     {
                         reached.push(row.id);
                     }
@@ -188,11 +185,11 @@ impl Tx<'_> {
         let session = row.session + 1;
         let (attachment, lease) = (attach.attachment, attach.lease);
         let row = WorkerRecord { session, attachment, lease, ..row };
-        let standing = row.standing;
+        let (standing, given) = (row.standing, row.given);
         let by = format!("worker {}", row.id);
         self.log_event(worker_event(row.id, EventName::WorkerAttached, self.now(), &by, ""));
         self.keep(row);
-        Ok(Attached { session, standing })
+        Ok(Attached { session, standing, given })
     }
 
     fn renewed(&self, worker: WorkerId, event: WorkerEvent) -> Result<WorkerRecord, RenewRefusal> {
@@ -219,13 +216,20 @@ impl Tx<'_> {
         }
         let before = row.standing;
         let given = order.ordered.map(|order| GivenOrder { order, at: self.now() });
-        if let Some(given) = given
-            && may_go_on(row)
-            && given.at.since(row.updated) <= HEIR_TAKES_ORDERS
-        {
-            return self.order_heir(order, given);
+        if let Some(given) = given {
+            if let Some(heir) = row.followed_by {
+                return Err(WorkerMoveRefusal::Followed(heir));
+            }
+            if may_go_on(row, given.at) {
+                return self.order_heir(order, given);
+            }
         }
-        let standing = decide(before, order.event)?;
+        let by_order = row.given.is_some_and(|given| given.order == WorkerOrder::Quiet);
+        let by_itself = order.event == WorkerEvent::Resume && given.is_none();
+        let standing = match decide(before, order.event)? {
+            _ if by_itself && by_order => before,
+            standing => standing,
+        };
         if given.is_some() {
             self.note_order(order.worker, given);
         }
@@ -270,7 +274,9 @@ impl Tx<'_> {
             let event = worker_event(step.worker, name, given.at, &step.by, &step.evidence);
             self.log_event(event);
         }
-        self.note_order(step.worker, Some(given));
+        if before != Some(given.order) {
+            self.note_order(step.worker, Some(given));
+        }
         let kept = self.count_in_flight(step.worker);
         Ok(WorkerMoved { worker: step.worker, standing, moved: Vec::new(), kept })
     }
@@ -428,18 +434,17 @@ fn fresh(new: &Registration, now: Timestamp) -> WorkerRecord {
         unhealthy: None,
         given: None,
         previous: None,
+        followed_by: None,
         evidence_code: None,
     }
 }
 
 /// Whether the process of a worker that has ended may go on under another identity.
-fn may_go_on(row: &WorkerRecord) -> bool {
+fn may_go_on(row: &WorkerRecord, now: Timestamp) -> bool {
+    let of_late = now.since(row.updated) <= HEIR_TAKES_ORDERS;
     match row.standing.liveness {
         Liveness::Live | Liveness::Suspect => false,
-        Liveness::Lapsed => true,
-        Liveness::Gone => {
-            let codes = [EvidenceCode::EngineKilled, EvidenceCode::Lease];
-            row.evidence_code.is_some_and(|code| codes.contains(&code))
-        }
+        Liveness::Lapsed => of_late || row.given.is_some(),
+        Liveness::Gone => of_late && row.evidence_code == Some(EvidenceCode::EngineKilled),
     }
 }

@@ -7,7 +7,9 @@ use outlast_core::id::WorkerId;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::{Standing, WorkerEvent, WorkerRefusal};
-use outlast_core::worker::order::{OrderChange, OrderRefusal, StandingOrder, WorkerOrder};
+use outlast_core::worker::order::{
+    GivenOrder, OrderChange, OrderRefusal, StandingOrder, WorkerOrder,
+};
 
 use super::order::NotFound;
 use super::report::Moved;
@@ -204,6 +206,8 @@ pub struct Attached {
     pub session: u64,
     /// The worker's standing.
     pub standing: Standing,
+    /// The latest order to it, or to the one that it follows.
+    pub given: Option<GivenOrder>,
 }
 
 /// A worker's standing changed, and perhaps its attempts moved.
@@ -231,6 +235,9 @@ pub enum WorkerMoveRefusal {
     /// It renewed meanwhile, or the store's clock has not passed its lease.
     #[error("worker renewed its lease in the meantime")]
     Renewed,
+    /// Another one of the same process has followed it, and takes its orders.
+    #[error("worker was followed by {0}, which takes its orders")]
+    Followed(WorkerId),
     /// A newer session of the worker is attached.
     #[error("session was superseded by {current}")]
     StaleSession {

@@ -30,10 +30,10 @@ use crate::environment::HostEnvironment;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// How long a worker that starts waits for the first run of its probe.
-const FIRST_WAITS: Duration = Duration::from_secs(2);
+const FIRST_WAITS: Duration = Duration::from_millis(1500);
 
 /// The same for all of its first checks: a file system may not answer.
-pub(super) const FIRST_MAX: Duration = Duration::from_secs(3);
+pub(super) const FIRST_MAX: Duration = Duration::from_secs(2);
 
 /// How long a probe has between SIGTERM and SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(1);
@@ -102,7 +102,11 @@ async fn look(checks: &Checks, worker: &CheckedWorker, looked: oneshot::Sender<(
         if checks.disk_free > 0 {
             let (folder, least) = (worker.folder.clone(), checks.disk_free);
             // On the reader's thread: a file system that does not answer holds up no heartbeat.
-            let found = worker.disk.read(move || space::lacking(&folder, least)).await;
+            let looking = worker.disk.read(move || space::lacking(&folder, least));
+            let found = match looked.take() {
+                None => looking.await,
+                Some(looked) => first_look(looking, worker, looked).await,
+            };
             note(worker, Source::Disk, found.flatten());
         }
         if checks.memory_pressure > 0 {
@@ -128,6 +132,25 @@ fn note(worker: &CheckedWorker, source: Source, found: Option<Found>) {
 enum Found {
     Good,
     Bad(String),
+}
+
+/// Awaits the first look. A file system that does not answer makes the worker unhealthy until it does.
+async fn first_look(
+    looking: impl Future<Output = Option<Option<Found>>>,
+    worker: &CheckedWorker,
+    looked: oneshot::Sender<()>,
+) -> Option<Option<Found>> {
+    let mut looking = pin!(looking);
+    if let Ok(found) = tokio::time::timeout(FIRST_WAITS, &mut looking).await {
+        let _ = looked.send(());
+        return found;
+    }
+    worker.complaints.raise(Source::Disk, "the file system of the work folder has not answered");
+    let _ = looked.send(());
+    let found = looking.await;
+    // Neither good nor bad is an answer, too.
+    worker.complaints.withdraw(Source::Disk);
+    found
 }
 
 async fn probe_on(probe: &Probe, worker: &CheckedWorker, probed: oneshot::Sender<()>) {

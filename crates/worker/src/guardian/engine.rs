@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use outlast_core::id::WorkerId;
 use rustix::event::{PollFd, PollFlags};
 
 use super::link::{Announcement, GuardianEvent};
@@ -16,6 +17,8 @@ pub(super) struct EngineLink {
     waiting: Waiting,
     /// The latest announcement, and what has come of the next one.
     received: Vec<u8>,
+    /// The identities that were announced and not taken yet, each once.
+    identities: Vec<WorkerId>,
     closed: bool,
 }
 
@@ -25,8 +28,8 @@ impl EngineLink {
         let (socket, engine) = UnixStream::pair()?;
         // A frozen engine must not freeze the guardian when the socket is full of events.
         socket.set_nonblocking(true)?;
-        let (waiting, received) = (Waiting::default(), Vec::new());
-        Ok((Self { socket, waiting, received, closed: false }, engine.into()))
+        let (waiting, received, identities) = (Waiting::default(), Vec::new(), Vec::new());
+        Ok((Self { socket, waiting, received, identities, closed: false }, engine.into()))
     }
 
     /// What to wait for: announcements, and room for events that wait; nothing once the engine has
@@ -71,9 +74,24 @@ impl EngineLink {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
+        let whole = |received: &[u8]| received.len() / Announcement::BYTES;
+        let before = whole(&self.received);
         self.received.extend_from_slice(bytes);
+        let (announced, _) = self.received.as_chunks();
+        for worker in
+            announced.iter().skip(before).filter_map(|it| Announcement::from_bytes(it).worker)
+        {
+            if !self.identities.contains(&worker) {
+                self.identities.push(worker);
+            }
+        }
         let older = (self.received.len() / Announcement::BYTES).saturating_sub(1);
         self.received.drain(..older * Announcement::BYTES);
+    }
+
+    /// Takes the identities that were announced since this was called last, each once.
+    pub(super) fn take_identities(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.identities)
     }
 
     /// What the engine announced last, if anything. What it held under an earlier identity had lapsed
@@ -122,7 +140,6 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use outlast_core::id::WorkerId;
     use uuid::Uuid;
 
     use super::*;
@@ -153,6 +170,9 @@ mod tests {
         drop(engine);
         link.receive();
         assert_eq!(link.announced(), Some(last));
+        // The server may know any of them, and not the last one.
+        let all: Vec<WorkerId> = (1..100).map(|n| WorkerId(Uuid::from_u128(n))).collect();
+        assert_eq!(link.take_identities(), all);
         assert!(link.wanted().is_none());
     }
 

@@ -189,10 +189,9 @@ fn the_next_engine_obeys_the_signals_that_are_in_force() {
 #[test]
 fn the_next_engine_is_told_which_identities_it_follows() {
     let mut guardian = Host::start(&["guardian", "listen", "heir"]);
-    let told = ["[]".to_owned()].into_iter().chain((1..=3).map(|nth| {
-        let one = "\"--follows=00000000-0000-0000-0000-000000000007\"".to_owned();
-        format!("[{}]", vec![one; nth].join(", "))
-    }));
+    let named = |nth: usize| format!("\"--follows=00000000-0000-0000-0000-00000000000{nth}\"");
+    let told =
+        (7..=10).map(|next| format!("[{}]", (7..next).map(named).collect::<Vec<_>>().join(", ")));
     for expected in told {
         let lines: Vec<String> = std::iter::from_fn(|| Some(guardian.line()))
             .filter(|line| !line.contains("killed by"))

@@ -137,7 +137,10 @@ async fn listen(args: Vec<String>) -> i32 {
         return 1;
     }
     if mode != "unknown" {
-        announcer.registers_as(WORKER);
+        // Each engine has an identity of its own.
+        announcer.registers_as(WorkerId(uuid::Uuid::from_u128(
+            WORKER.0.as_u128() + u128::try_from(followed.len()).unwrap(),
+        )));
     }
     if mode == "draining" {
         announcer.drains();

@@ -195,3 +195,32 @@ fn worker_that_is_not_well_takes_no_job_from_its_start_and_after_its_engine_was_
     scene.await_status(&waiting, "completed", within(LEASE));
     scene.judge();
 }
+
+/// The recovery of an engine that had been restarted lifted an operator's order.
+#[test]
+fn order_outlasts_the_recovery_of_the_engine_that_follows() {
+    let scene = Scene::start();
+    let sick = scene.folder().join("sick");
+    let checked = probed(&scene, "both", &format!("[ ! -e '{}' ]", sick.display()), 1);
+    let url = scene.server().url();
+    assert_eq!(run_against(&url, &["workers", "quiet", "both"]).code, Some(0));
+    touch(&sick);
+    checked.kill_engine();
+    let next = |status: &str| {
+        eventually(&format!("the next engine is {status}"), within(LEASE), || {
+            let listed = run_against(&url, &["workers", "list", "-o", "json"]).stdout;
+            let listed: Value = serde_json::from_str(&listed).ok()?;
+            let is_next =
+                |it: &&Value| it["id"] != checked.id() && it["health"]["status"] == status;
+            listed.as_array()?.iter().find(is_next).cloned()
+        })
+    };
+    next("unhealthy");
+    fs::remove_file(&sick).unwrap();
+    assert_eq!(next("healthy")["state"], "quiet");
+    let waiting = scene.run(Run::short());
+    scene.stays_waiting(&waiting, HEARTBEAT * 2);
+    assert_eq!(run_against(&url, &["workers", "resume", "both"]).code, Some(0));
+    scene.await_status(&waiting, "completed", within(LEASE));
+    scene.judge();
+}

@@ -14,7 +14,7 @@ use outlast_core::selector::Selector;
 use serde_json::{Value, json};
 
 use super::standing;
-use super::wait::{self, Verb};
+use super::wait::{self, Awaited, Verb};
 use super::{COLUMNS, Target, all, lives, page, resolve};
 use crate::command::batch::{Batch, confirm};
 use crate::command::run::duration;
@@ -144,11 +144,11 @@ pub(super) async fn run(
         (None, named) => named_ones(args, &client, verb, named).await?,
         (Some(selector), _) => chosen_ones(args, &client, verb, &selector).await?,
     };
-    let Given { batch, ids, words, some_are_kept } = given;
+    let Given { batch, ids, words, vanished, some_are_kept } = given;
     let ended = end(args, batch);
     words.iter().for_each(|words| say(&format!("{words}\n")));
     let ended = if args.waiting.wait && ended.is_ok() {
-        wait::until_done(&client, verb, ids, limit).await
+        wait::until_done(&client, verb, Awaited { ids, vanished }, limit).await
     } else {
         ended
     };
@@ -162,6 +162,8 @@ struct Given {
     ids: Vec<String>,
     /// Sentences for the operator, printed below the table.
     words: Vec<String>,
+    /// Workers that were killed under the same order before, in words.
+    vanished: Vec<String>,
     /// Whether another order keeps some from what this one says.
     some_are_kept: bool,
 }
@@ -182,8 +184,10 @@ async fn named_ones(
         let answer = match resolve(client, name).await {
             Ok(id) if args.care.dry_run => show(client, &id).await,
             Ok(id) => {
-                given.ids.push(id.clone());
-                give_unless_drained(args, client, &id, verb).await
+                let ordered = give_unless_drained(args, client, &id, verb).await;
+                // Another one may have followed it, and have the order.
+                given.ids.push(ordered.as_ref().map_or(id, |worker| text_at(worker, "id")));
+                ordered
             }
             Err(failure) => Err(failure),
         };
@@ -244,21 +248,21 @@ async fn chosen_ones(
     let reached = ordered.reached();
     // The same command attaches again, also when all is done.
     let nothing_left = before.is_empty() && reached.is_empty();
-    let ended = if nothing_left && args.waiting.wait && verb == Verb::Drain {
+    let ended = if args.waiting.wait && verb == Verb::Drain {
         all(client, &[("selector", text)]).await?
     } else {
         Vec::new()
     };
     let drained = ended.iter().filter(|worker| has_drained(worker)).count();
-    let vanished = wait::vanished_lately(&ended);
-    if !vanished.is_empty() {
-        return Err(wait::have_vanished(vanished.len() + drained, &vanished));
+    given.vanished = wait::vanished_lately(&ended);
+    if nothing_left && !given.vanished.is_empty() {
+        return Err(wait::have_vanished(given.vanished.len() + drained, &given.vanished));
     }
-    if drained > 0 {
+    if nothing_left && drained > 0 {
         say(&format!("no live worker is left; {drained} drained\n"));
-    } else if before.is_empty() && !ordered.stands() && !ordered.was_lifted() {
+    } else if nothing_left && !ordered.stands() && !ordered.was_lifted() {
         return Err(none_lives(selector));
-    } else if before.is_empty() {
+    } else if nothing_left {
         let none = format!("no live worker matches {selector}");
         let none = if selector.is_empty() { "no worker lives" } else { &none };
         say(&format!("{none}\n"));

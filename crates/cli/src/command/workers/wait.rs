@@ -20,10 +20,7 @@ use super::order::show;
 use super::{all, lives};
 use crate::command::follow::AWAY_MAX;
 
-/// How an end is known that another engine may follow.
-const ENGINE_KILLED: &str = EvidenceCode::EngineKilled.as_str();
-
-/// How soon another engine follows.
+/// How soon another worker follows one in the same process.
 const HEIR_COMES_WITHIN: Duration = Duration::from_millis(order::HEIR_COMES_WITHIN.0);
 
 /// For how long a worker that vanished under a drain is spoken of when the drain is ordered again.
@@ -58,6 +55,13 @@ impl Verb {
     }
 }
 
+/// The workers that are waited for.
+pub(super) struct Awaited {
+    pub(super) ids: Vec<String>,
+    /// Those that vanished under the same order before, in words.
+    pub(super) vanished: Vec<String>,
+}
+
 /// How far a worker has come.
 #[derive(Debug, PartialEq, Eq)]
 enum Progress {
@@ -67,15 +71,16 @@ enum Progress {
     Vanished(String),
 }
 
-/// Waits for the workers of these ids. `limit` is how long.
+/// Waits for workers. `limit` is how long.
 pub(super) async fn until_done(
     client: &Client,
     verb: Verb,
-    ids: Vec<String>,
+    Awaited { ids, vanished }: Awaited,
     limit: Option<Duration>,
 ) -> Result<Exit, Failure> {
     let (workers, heirs_due) = (BTreeMap::new(), BTreeMap::new());
-    let waiting = Waiting { verb, begun: clock::moment(), limit, workers, ids, heirs_due };
+    let begun = clock::moment();
+    let waiting = Waiting { verb, begun, limit, workers, ids, vanished, heirs_due };
     tokio::select! {
         ended = waiting.run(client) => ended,
         _ = tokio::signal::ctrl_c() => {
@@ -92,7 +97,9 @@ struct Waiting {
     /// How each was last seen.
     workers: BTreeMap<String, Value>,
     ids: Vec<String>,
-    /// Since when workers are known to have lost their engines: another one may follow.
+    /// Those that vanished before, in words.
+    vanished: Vec<String>,
+    /// Since when workers are known to have ended that another one may follow.
     heirs_due: BTreeMap<String, Moment>,
 }
 
@@ -158,12 +165,11 @@ impl Waiting {
         self.look_for_heirs(client).await
     }
 
-    /// Goes on with the worker that follows one whose engine has died: the order holds for it.
+    /// Goes on with the worker that follows one in the same process: the order holds for it.
     async fn look_for_heirs(&mut self, client: &Client) -> Result<(), Failure> {
         let now = clock::moment();
-        let died = |worker: &&Value| text_at(worker, "evidence_code") == ENGINE_KILLED;
         let ended: Vec<Value> =
-            self.workers.values().filter(|it| !lives(it)).filter(died).cloned().collect();
+            self.workers.values().filter(|it| may_have_heir(it)).cloned().collect();
         for worker in ended {
             let (id, name) = (text_at(&worker, "id"), text_at(&worker, "name"));
             let since = *self.heirs_due.entry(id.clone()).or_insert(now);
@@ -186,7 +192,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Whether another engine may still follow that of a worker.
+    /// Whether another one may still follow a worker.
     fn awaits_heir(&self, worker: &Value) -> bool {
         let since = self.heirs_due.get(&text_at(worker, "id"));
         since.is_some_and(|since| clock::moment().since(*since) <= HEIR_COMES_WITHIN)
@@ -211,7 +217,8 @@ impl Waiting {
                 Progress::Left | Progress::Done => None,
             })
             .collect();
-        let all = self.workers.len();
+        let all = self.workers.len() + self.vanished.len();
+        let vanished: Vec<String> = self.vanished.iter().cloned().chain(vanished).collect();
         if vanished.is_empty() {
             say(&format!("{} {}\n", count(all, "worker"), self.verb.done()));
             return Ok(Exit::Ok);
@@ -237,18 +244,31 @@ pub(super) fn have_vanished(all: usize, vanished: &[String]) -> Failure {
 /// Says which workers were ordered to drain and ended in another way, of late; none that another
 /// engine has followed.
 pub(super) fn vanished_lately(workers: &[Value]) -> Vec<String> {
-    let is_followed = |id: &str| workers.iter().any(|it| text_at(it, "previous") == id);
     let is_of_late = |worker: &Value| {
         let age = at(worker, "heartbeat_age_seconds").and_then(Value::as_f64);
         age.is_some_and(|age| age <= OF_LATE_S)
     };
     let ended = workers.iter().filter(|it| !lives(it) && text_at(it, "ordered") == "drain");
-    let ended = ended.filter(|it| is_of_late(it) && !is_followed(&text_at(it, "id")));
+    // One that had ended by then was not killed under it.
+    let under_it = |it: &Value| text_at(it, "ordered_at") <= text_at(it, "updated");
+    let is_followed = |it: &Value| text_at(it, "followed_by") != "-";
+    let ended = ended.filter(|it| is_of_late(it) && under_it(it) && !is_followed(it));
     let vanished = ended.filter_map(|worker| match how_far(Verb::Drain, worker) {
         Progress::Vanished(how) => Some(format!("{}: {how}", text_at(worker, "name"))),
         Progress::Left | Progress::Done => None,
     });
     vanished.collect()
+}
+
+/// Whether the process of a worker that has ended may go on under another identity: with another engine,
+/// or after its lease was over.
+fn may_have_heir(worker: &Value) -> bool {
+    let code = text_at(worker, "evidence_code");
+    match text_at(worker, "state").as_str() {
+        "stopped" => code == EvidenceCode::EngineKilled.as_str(),
+        "lapsed" => code != EvidenceCode::WorkerKilled.as_str(),
+        _ => false,
+    }
 }
 
 fn how_far(verb: Verb, worker: &Value) -> Progress {

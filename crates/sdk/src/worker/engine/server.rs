@@ -19,6 +19,9 @@ use crate::worker::output_queue::Answers;
 use crate::worker::summary::RunError;
 use crate::worker_state::{Terms, identity_bytes};
 
+/// Most identities of its own that a worker names.
+const PREVIOUS_MAX: usize = 16;
+
 impl<H: Handler> Engine<H> {
     pub(super) fn on_connection(&mut self, event: ConnectionEvent, now: BootTime) {
         match event {
@@ -232,9 +235,11 @@ impl<H: Handler> Engine<H> {
         let lapsed = self.state.reported().worker;
         tracing::warn!(worker = %lapsed, reason, in_flight, "worker lapsed: stopping its attempts");
         self.exit.summary.lapses += 1;
-        if std::mem::take(&mut self.session.resumed) {
-            self.session.previous.push(lapsed);
-        }
+        self.session.resumed = false;
+        // Also one that was never welcomed: the server may know it all the same.
+        self.session.previous.push(lapsed);
+        let too_many = self.session.previous.len().saturating_sub(PREVIOUS_MAX);
+        self.session.previous.drain(..too_many);
         self.state.reported().reset_identity();
         self.state.lease_lost();
         let leaves = !matches!(self.lifecycle.stage, Stage::Running | Stage::Quiet(_));

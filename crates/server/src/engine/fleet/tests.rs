@@ -51,6 +51,7 @@ fn record(n: u128, queue: &str, standing: Standing) -> WorkerRecord {
         unhealthy: None,
         given: None,
         previous: None,
+        followed_by: None,
         evidence_code: None,
     }
 }

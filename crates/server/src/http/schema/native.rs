@@ -245,6 +245,7 @@ pub(super) fn worker() -> Value {
         ("ordered", or_null(one_of(&["quiet", "resume", "drain"]))),
         ("ordered_at", or_null(time())),
         ("previous", or_null(uuid())),
+        ("followed_by", or_null(uuid())),
         (
             "health",
             object(&[

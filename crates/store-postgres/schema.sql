@@ -100,7 +100,9 @@ table outlast.dead_letter_row
     seq bigint not null
     reason text not null
     at bigint not null
+    unhandled boolean not null default false
     dead_letter_row_pkey PRIMARY KEY (seq)
+    CREATE INDEX dead_letter_unhandled ON outlast.dead_letter_row USING btree (seq) WHERE unhandled
 
 table outlast.depth with (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     queue text not null

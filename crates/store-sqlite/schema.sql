@@ -8,6 +8,8 @@ CREATE INDEX active_worker on active (worker) where worker is not null;
 
 CREATE INDEX class_block_block on class_block (block);
 
+CREATE INDEX dead_letter_unhandled on dead_letter_row (seq) where unhandled = 1;
+
 CREATE INDEX finished_at on finished (at);
 
 CREATE INDEX finished_failed on finished (seq) where state <> 'completed';
@@ -109,7 +111,7 @@ CREATE TABLE dead_letter_row (
     seq integer primary key,
     reason text not null,
     at integer not null
-);
+, unhandled integer not null default 0);
 
 CREATE TABLE duty (
     name text primary key,

@@ -25,7 +25,7 @@ mod executions;
 pub(crate) mod gate;
 mod health;
 mod idempotency;
-mod job_view;
+pub(crate) mod job_view;
 mod limits;
 mod metrics;
 mod ojs;

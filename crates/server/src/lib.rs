@@ -30,6 +30,7 @@ pub mod clock;
 mod connection;
 pub mod connections;
 pub mod engine;
+pub mod handlers;
 pub mod http;
 mod intake;
 pub mod metrics;

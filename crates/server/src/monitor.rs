@@ -7,12 +7,16 @@
 //! - [`backoff`]: how soon what failed is tried again
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`retention`]: deletes old history
+//! - [`dead_letters`]: enqueues what handles dead letters
+//! - [`handlers`]: sends webhooks and starts actions for them
 //! - [`audit`]: corrects what limits count
 //! - [`leadership`]: work that one server does for all, under a lease in the store
 
 mod arrivals;
 mod audit;
 mod backoff;
+mod dead_letters;
+mod handlers;
 mod lag;
 mod leadership;
 mod leases;
@@ -45,6 +49,7 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     spawn!("the sweeper", sweep::run);
     spawn!("the monitor of lag", lag::run);
     spawn!("the monitor of arrivals", arrivals::run);
+    spawn!("the sender of webhooks", handlers::run);
     let retention = retention::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared().vitals.clone(), "the monitor of retention", retention));
     spawn!("the execution timeout monitor", unclaimable::run);

@@ -10,6 +10,7 @@ use outlast_packs::PackSet;
 
 use crate::access::Access;
 use crate::connections::ConnectionLimits;
+use crate::handlers::Handlers;
 use crate::packs::Packs;
 use crate::tls::Tls;
 
@@ -63,6 +64,8 @@ pub struct Settings {
     /// The limits that the configuration lists (`server.limits`), which the API cannot change;
     /// `None` leaves those of other servers' configurations as they are.
     pub limits: Option<Vec<Limit>>,
+    /// What happens when a job becomes a dead letter (`dead_letters`, `webhooks`).
+    pub handlers: Handlers,
     /// Whether the reset URL and test directives of the conformance suites are served.
     pub conformance: bool,
     /// This server's version.
@@ -95,6 +98,7 @@ impl Settings {
             retention_finished: Span::from_secs(7 * 24 * 3600),
             retention_workers: Span::from_secs(7 * 24 * 3600),
             limits: None,
+            handlers: Handlers::default(),
             conformance: false,
             version: env!("CARGO_PKG_VERSION"),
         }

@@ -35,6 +35,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0004_orders_to_one_worker",
         text: include_str!("../migrations/0004_orders_to_one_worker.sql"),
     },
+    Migration {
+        name: "0005_handled_dead_letters",
+        text: include_str!("../migrations/0005_handled_dead_letters.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

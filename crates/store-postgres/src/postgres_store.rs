@@ -16,7 +16,7 @@ use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, UnhandledLetter, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -455,6 +455,10 @@ impl Store for PostgresStore {
 
     async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
         read::list::dead_letters(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn unhandled_letters(&self, max: u32) -> Result<Vec<UnhandledLetter>, StoreError> {
+        read::job::unhandled_letters(&self.inner.readers.get().await?, max).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

@@ -40,8 +40,8 @@ use outlast_core::worker::order::{GivenOrder, StandingOrder};
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, Registration,
-    SetLimit, Strand, Sweep,
+    ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder,
+    Registration, SetLimit, Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::{LimitRecord, Miscount};
@@ -141,6 +141,9 @@ pub trait JobTables: Transaction {
     /// Deletes a dead letter; returns why it was one.
     async fn take_dead_letter(&mut self, seq: i64)
     -> Result<Option<DeadLetterReason>, Self::Error>;
+
+    /// Notes that dead letters were handled, those that are still there.
+    async fn handle_letters(&mut self, letters: &[LetterKey]) -> Result<(), Self::Error>;
 
     /// Loads and locks jobs for which something has come due.
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Self::Error>;
@@ -476,6 +479,10 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Order(order) => Reply::Moved(order::order(b, order).await?),
         Command::ForgetDeadLetter(order) => {
             Reply::Forgotten(order::forget_dead_letter(b, order).await?)
+        }
+        Command::HandleLetters(handled) => {
+            b.handle_letters(&handled.letters).await?;
+            Reply::Done
         }
         Command::Queue(order) => order::queue(b, order)?,
         Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),

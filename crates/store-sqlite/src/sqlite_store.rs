@@ -15,7 +15,7 @@ use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, UnhandledLetter, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -302,6 +302,10 @@ impl Store for SqliteStore {
 
     async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
         self.read(move |db| read::list::dead_letters(db, &query)).await
+    }
+
+    async fn unhandled_letters(&self, max: u32) -> Result<Vec<UnhandledLetter>, StoreError> {
+        self.read(move |db| read::job::unhandled_letters(db, max)).await
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

@@ -37,7 +37,7 @@ insert into attempt_row (seq, epoch, life, number, worker, claimed, finished, ou
              else 'failed' end,
         case g % 1000 when 500 then 'discarded' when 501 then 'cancelled' else 'completed' end,
         'worker', '' from place where what = 'finished';
-insert into dead_letter_row
+insert into dead_letter_row (seq, reason, at)
     select g, case when g % 10000 = 500 then 'poison_suspect' else 'exhausted' end,
         1700000000000 + g from place where what = 'finished' and g % 2000 = 500;
 insert into waiting (seq, state, due, epoch, life, failures, losses, interruptions, isolated, since)

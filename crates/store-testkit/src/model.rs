@@ -46,7 +46,7 @@ use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, QueuePause, QueueStats, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, UnhandledLetter, WorkerPage, WorkerQuery,
 };
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
@@ -204,6 +204,10 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::OrderWorkers(order) => Reply::WorkersOrdered(tx.order_workers(order)),
         Command::Order(order) => Reply::Moved(tx.order(order)),
         Command::ForgetDeadLetter(order) => Reply::Forgotten(tx.forget_dead_letter(order)),
+        Command::HandleLetters(handled) => {
+            tx.handle_letters(handled);
+            Reply::Done
+        }
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
         Command::Recount(order) => Reply::Recounted(tx.recount(order)),
@@ -396,6 +400,10 @@ impl Store for ModelStore {
 
     async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError> {
         self.open()?.dead_letters(&query)
+    }
+
+    async fn unhandled_letters(&self, max: u32) -> Result<Vec<UnhandledLetter>, StoreError> {
+        Ok(self.open()?.unhandled_letters(max))
     }
 
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError> {

@@ -20,7 +20,7 @@ pub use crate::limit::{Recount, RemoveLimit, SetLimit};
 pub use crate::queue::{QueueOrder, SetQueue};
 pub use claim::{AskedByQueues, Claim, ClaimFrom, Claimant};
 pub use enqueue::EnqueueAll;
-pub use order::{ForgetDeadLetter, JobAction, JobOrder, Seen};
+pub use order::{ForgetDeadLetter, HandleLetters, JobAction, JobOrder, LetterKey, Seen};
 pub use report::{
     EndDetail, Fence, Finish, LogChunk, Progress, ReportedOutcome, Reporter, Start, Stream,
 };
@@ -91,6 +91,8 @@ pub enum Command {
     Order(JobOrder),
     /// Takes a dead letter off the list; the job stays discarded.
     ForgetDeadLetter(ForgetDeadLetter),
+    /// Notes that dead letters were handled.
+    HandleLetters(HandleLetters),
     /// Does what has come due by time alone: timers, expiries, visibilities, time limits.
     Sweep(Sweep),
     /// Ends claimable jobs of a class that no live worker was able to run for too long.

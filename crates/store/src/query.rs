@@ -9,7 +9,7 @@ use outlast_core::queue::WAITING;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::command::{ClassId, ClassKey, Stream};
+use crate::command::{ClassId, ClassKey, LetterKey, Stream};
 use crate::error::StoreError;
 use crate::job::rank;
 use crate::record::{JobRecord, WorkerRecord};
@@ -448,6 +448,21 @@ pub struct DeadLetter {
     pub at: Timestamp,
     /// Cursor of a page that begins after it.
     pub cursor: String,
+}
+
+/// A dead letter that no server has handled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnhandledLetter {
+    /// Which one.
+    pub key: LetterKey,
+    /// The queue of its job.
+    pub queue: String,
+    /// The type of its job.
+    pub job_type: String,
+    /// Why it was dead-lettered.
+    pub reason: DeadLetterReason,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// A page of dead letters.

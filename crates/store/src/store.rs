@@ -19,7 +19,7 @@ use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, QueuePause, QueueStats, StoreFacts, WorkerPage, WorkerQuery,
+    OldestClaimable, QueuePause, QueueStats, StoreFacts, UnhandledLetter, WorkerPage, WorkerQuery,
 };
 use crate::queue::QueueRecord;
 use crate::record::{
@@ -164,6 +164,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Lists dead letters, those of the newest jobs first. A query of other jobs lists none of them.
     async fn dead_letters(&self, query: JobQuery) -> Result<DeadLetterPage, StoreError>;
+
+    /// Returns dead letters that no server has handled yet, those of the oldest jobs first.
+    async fn unhandled_letters(&self, max: u32) -> Result<Vec<UnhandledLetter>, StoreError>;
 
     /// Reads the event log.
     async fn events(&self, query: EventQuery) -> Result<EventPage, StoreError>;

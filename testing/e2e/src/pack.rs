@@ -17,6 +17,7 @@ const ACTIONS: &[(&str, &str, &str, &str)] = &[
     ("hog", "shell", HOG, include_str!("pack/hog.sh")),
     ("python", "python", PYTHON_PARAMETERS, include_str!("pack/ledger.py")),
     ("pry", "python", PRY_PARAMETERS, include_str!("pack/pry.py")),
+    ("letter", "shell", LETTER_PARAMETERS, "#!/bin/sh\nexec cat\n"),
 ];
 
 const RUN_PARAMETERS: &str = "parameter_format: dotenv
@@ -60,6 +61,12 @@ parameters:
   backwards: {type: string, required: true}
   mark: {type: string, required: true}
   file: {type: string, default: /nonexistent}
+";
+
+const LETTER_PARAMETERS: &str = "parameter_format: json
+output_format: json
+parameters:
+  dead_letter: {type: object, required: true}
 ";
 
 /// Writes the pack below `folder` and returns the folder to give as `--packs`.

@@ -320,6 +320,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
         limits: config.limits.clone(),
+        handlers: config.handlers.clone(),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
     }

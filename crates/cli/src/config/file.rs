@@ -2,7 +2,7 @@
 //! show when it is wrong.
 //!
 //! What a key means is not known here, only that a file has two levels, and a third one where
-//! keys are grouped; and that `limits` may stand without its section.
+//! keys are grouped; and that `limits` and `dead_letters` may stand without their section.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,11 +13,17 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use super::value::LIMITS_EXPECTED as LIST;
+use super::value::{DEAD_LETTERS_EXPECTED, LIMITS_EXPECTED};
 use super::{ConfigError, Origin, keys};
 
-/// A key of the section `server` that may stand at the top of the file.
-const LIMITS: &str = "limits";
+/// Keys of the section `server` that may stand at the top of the file, with what they are.
+const LISTS: [(&str, &str); 2] =
+    [("limits", LIMITS_EXPECTED), ("dead_letters", DEAD_LETTERS_EXPECTED)];
+
+/// Says what a list at the top of the file is, if it is one.
+fn list_at_top(name: &str) -> Option<&'static str> {
+    LISTS.iter().find(|(list, _)| *list == name).map(|(_, what)| *what)
+}
 
 /// One line of a file that sets a key.
 #[derive(Debug)]
@@ -52,7 +58,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
     // reading wants every section to hold keys.
     for (section, _) in &sections {
         let known = |key: &keys::Key| key.name.split('.').next() == Some(&section.value);
-        if section.value != LIMITS && !keys::ALL.iter().any(known) {
+        if list_at_top(&section.value).is_none() && !keys::ALL.iter().any(known) {
             let origin = at(section.referenced.line());
             let marked = key_marked(text, section, &section.value);
             return Err(ConfigError::unknown(&section.value, origin).with_excerpt(&marked));
@@ -64,10 +70,10 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
         let line = section.referenced.line();
         let entries = match entries {
             Section::Keys(entries) => entries,
-            Section::List(items) if section.value == LIMITS => {
+            Section::List(items) if list_at_top(&section.value).is_some() => {
                 let marked = marked(text, section.referenced, section.value.chars().count());
                 found.push(Entry {
-                    name: format!("server.{LIMITS}"),
+                    name: format!("server.{}", section.value),
                     value: Value::Array(items),
                     origin: at(line),
                     key_marked: marked.clone(),
@@ -80,9 +86,9 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
                 return Err(malformed(format!("line {line}: `{section}` holds keys, no list")));
             }
         };
-        if section.value == LIMITS && !entries.is_empty() {
-            let detail = format!("line {line}: `{LIMITS}` is a mapping, and not {LIST}");
-            return Err(malformed(detail));
+        if let Some(list) = list_at_top(&section.value).filter(|_| !entries.is_empty()) {
+            let name = &section.value;
+            return Err(malformed(format!("line {line}: `{name}` is a mapping, and not {list}")));
         }
         for (key, value) in entries {
             let name = format!("{}.{}", section.value, key.value);
@@ -99,10 +105,12 @@ fn parse(path: &Path, text: &str) -> Result<Vec<Entry>, ConfigError> {
             });
         }
     }
-    let name = format!("server.{LIMITS}");
-    if found.iter().filter(|entry| entry.name == name).count() > 1 {
-        let message = format!("`{LIMITS}` and `{name}` are the same key, and the file has both");
-        return Err(ConfigError::together(message, "keep one of them"));
+    for (list, _) in LISTS {
+        let name = format!("server.{list}");
+        if found.iter().filter(|entry| entry.name == name).count() > 1 {
+            let message = format!("`{list}` and `{name}` are the same key, and the file has both");
+            return Err(ConfigError::together(message, "keep one of them"));
+        }
     }
     Ok(found)
 }

@@ -66,6 +66,8 @@ const VARIABLES: Kind = kind("list", |v| checked(value::variables(v)));
 const RUNTIMES: Kind = kind("list", |v| checked(value::runtimes(v)));
 const TOKEN: Kind = kind("text", |v| checked(value::shown_token(v)));
 const TOKENS: Kind = kind("list", |v| checked(value::tokens(v)));
+const DEAD_LETTERS: Kind = kind("list", |v| checked(value::dead_letters(v)));
+const NETWORKS: Kind = kind("list", |v| checked(value::networks(v)));
 const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
 const COMMAND: Kind = kind("list or text", |v| checked(value::command(v)));
 const TIMES: Kind = kind("number", |v| checked(value::times(v)));
@@ -119,6 +121,11 @@ pub(crate) const ALL: &[Key] = &[
         "limits that the API cannot change: {name, queue or type or key, concurrency, rate}; [] removes those of before",
         LIMITS,
     ),
+    secret(
+        "server.dead_letters",
+        "what happens when jobs become dead letters: {queues, types, reasons, webhook: {url, secret}, action}",
+        DEAD_LETTERS,
+    ),
     key("server.max_body", "1 MiB", "largest request body", SIZE),
     key(
         "executor.scheduled_timeout",
@@ -152,6 +159,19 @@ pub(crate) const ALL: &[Key] = &[
         "ojs.visibility",
         "1800",
         "how long a plain worker may keep a job, unless its request says otherwise",
+        DURATION,
+    ),
+    key(
+        "webhooks.allow_networks",
+        "",
+        "networks that webhooks may reach although their addresses are not public, such as 10.0.0.0/8",
+        NETWORKS,
+    ),
+    key("webhooks.timeout", "10s", "longest wait for the answer to a webhook", DURATION),
+    key(
+        "webhooks.give_up_after",
+        "1d",
+        "how long a webhook, or the start of an action for a dead letter, is tried",
         DURATION,
     ),
     key("retention.finished", "7d", "how long finished jobs are kept", DURATION),

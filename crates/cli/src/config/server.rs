@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::limit::Limit;
+use outlast_core::time::Span;
 use outlast_server::access::{KnownToken, Role};
 use outlast_server::connections::ConnectionLimits;
+use outlast_server::handlers::Handlers;
 use outlast_server::tls::TlsFiles;
 
 use super::value::{self, Database, Interruptions};
@@ -37,6 +39,8 @@ pub(crate) struct ServerConfig {
     pub(crate) connections_per_address: u32,
     /// Limits that the API cannot change; `None` leaves those of the last configuration alone.
     pub(crate) limits: Option<Vec<Limit>>,
+    /// What happens when jobs become dead letters.
+    pub(crate) handlers: Handlers,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.
@@ -85,6 +89,18 @@ pub(crate) struct Switches {
     pub(crate) unsafe_no_fsync: bool,
 }
 
+fn handlers(settings: &Settings) -> Result<Handlers, ConfigError> {
+    let span = |duration: Duration| {
+        Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    };
+    Ok(Handlers {
+        rules: settings.get("server.dead_letters", value::dead_letters)?,
+        allowed: settings.get("webhooks.allow_networks", value::networks)?,
+        timeout: span(settings.get("webhooks.timeout", value::duration)?),
+        give_up_after: span(settings.get("webhooks.give_up_after", value::duration)?),
+    })
+}
+
 impl ServerConfig {
     /// Reads the settings and checks what must fit together.
     pub(crate) fn new(settings: &Settings, switches: Switches) -> Result<Self, ConfigError> {
@@ -101,6 +117,7 @@ impl ServerConfig {
             connections_per_address: settings
                 .get("server.connections_per_address", value::count)?,
             limits: settings.get("server.limits", value::limits)?,
+            handlers: handlers(settings)?,
             max_body: settings.get("server.max_body", value::size)?,
             scheduled_timeout: settings.get("executor.scheduled_timeout", value::duration)?,
             start_timeout: settings.get("executor.start_timeout", value::duration)?,

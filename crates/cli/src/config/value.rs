@@ -4,6 +4,7 @@
 
 mod address;
 mod amount;
+mod handler;
 mod limit;
 mod token;
 
@@ -20,6 +21,7 @@ pub(crate) use amount::{
     concurrency, count, duration, heartbeat, multiplier, percent, probe_duration, size,
     size_or_none, times,
 };
+pub(crate) use handler::{EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks};
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 

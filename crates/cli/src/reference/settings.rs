@@ -59,6 +59,7 @@ const SECTIONS: &[(&str, &str)] = &[
     ("server", "Servers: addresses, storage, TLS, tokens, limits"),
     ("executor", "When jobs are taken back, and their budgets"),
     ("ojs", "Plain Open Job Spec clients"),
+    ("webhooks", "Webhooks"),
     ("retention", "How long data is kept"),
     ("worker", "Workers. A worker proposes intervals; its server decides"),
     ("log", "Log lines. Other commands read its variables, but no file"),

@@ -230,6 +230,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Finish(_)
         | Command::Order(_)
         | Command::ForgetDeadLetter(_)
+        | Command::HandleLetters(_)
         | Command::Sweep(_)
         | Command::Strand(_)
         | Command::Queue(_)

@@ -7,6 +7,7 @@ use outlast_core::job::State;
 use outlast_core::retry::{Jitter, wait};
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
+use outlast_store::StoreError;
 use outlast_store::command::Route;
 use outlast_store::record::{AttemptRecord, JobRecord, Omitted, StoredJob};
 use outlast_store::reply::Claimed;
@@ -16,6 +17,7 @@ use serde_json::Value;
 
 use super::App;
 use super::error::ApiError;
+use crate::engine::Engine;
 
 /// A job with everything that is shown of it.
 #[derive(Debug)]
@@ -28,13 +30,18 @@ pub(crate) struct JobDetails {
 impl JobDetails {
     /// Reads what is shown beside a record.
     pub(crate) async fn of(app: &App, record: JobRecord) -> Result<Self, ApiError> {
+        Ok(Self::read(&app.engine, record).await?)
+    }
+
+    /// The same, for who has no request.
+    pub(crate) async fn read(engine: &Engine, record: JobRecord) -> Result<Self, StoreError> {
         let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
         let mut errors = Vec::new();
         if troubled {
-            errors = app.engine.store().attempts(record.job.id).await?;
+            errors = engine.store().attempts(record.job.id).await?;
             errors.retain(|attempt| attempt.life == record.life && attempt.error.is_some());
         }
-        let args = masked(&record.job, &app.engine.settings().packs.current());
+        let args = masked(&record.job, &engine.settings().packs.current());
         Ok(Self { record, errors, args })
     }
 
@@ -56,6 +63,12 @@ impl JobDetails {
     pub(crate) fn bytes(&self) -> usize {
         let errors = self.errors.iter().filter_map(|attempt| attempt.error.as_ref());
         self.record.bytes() + errors.map(String::len).sum::<usize>()
+    }
+
+    /// As [`Self::view`], without arguments that are longer than this.
+    pub(crate) fn view_within(&self, bytes: usize) -> JobView<'_> {
+        let view = self.view();
+        if view.args.len() <= bytes { view } else { JobView { args: Omitted::ARGS, ..view } }
     }
 
     pub(crate) fn view(&self) -> JobView<'_> {

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::monitor::audit::Audit;
 use crate::monitor::backoff::Backoff;
+use crate::monitor::dead_letters::DeadLetters;
 use crate::monitor::leadership::{Candidate, NotLeading};
 
 /// How many rows of each kind one prune deletes: at first, at least and at most. The number adapts
@@ -56,6 +57,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let candidate = Candidate::new(engine.clone(), RETENTION, lease);
     let (leader, leadership) = watch::channel(None);
     let mut audit = Audit::new(engine.clone(), idle, leadership.clone());
+    let mut letters = DeadLetters::new(engine.clone(), leadership.clone());
     let mut history = History { engine: engine.clone(), idle, leadership };
     let mut retention = Retention {
         engine,
@@ -74,6 +76,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
         () = retention.run() => {}
         () = history.run() => {}
         () = audit.run() => {}
+        () = letters.run() => {}
         () = stop.cancelled() => {}
     }
     retention.candidate.resign().await;

@@ -8,7 +8,8 @@ use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::limits::LISTED_BYTES_MAX;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
-use outlast_store::command::ClassKey;
+use outlast_store::command::{ClassKey, LetterKey};
+use outlast_store::query::UnhandledLetter;
 use outlast_store::record::{HolderRecord, JobRecord, Omitted};
 use outlast_store_rules::list::Fit;
 use tokio_postgres::Row;
@@ -201,4 +202,26 @@ fn add_holder(row: &Row, record: &mut JobRecord) -> Result<(), StoreError> {
     }
     record.last_holder = Some(latest);
     Ok(())
+}
+
+/// Returns dead letters that no server has handled yet, those of the oldest jobs first.
+pub(crate) async fn unhandled_letters(
+    reader: &Reader,
+    max: u32,
+) -> Result<Vec<UnhandledLetter>, StoreError> {
+    let sql = "select j.id, f.life, c.queue, c.job_type, d.reason, d.at
+         from dead_letter_row d join job_row j on j.seq = d.seq
+         join finished f on f.seq = d.seq join class c on c.id = j.class
+         where d.unhandled order by d.seq limit $1";
+    let rows = reader.all(sql, &[&i64::from(max)]).await?;
+    let letter = |row: &Row| {
+        Ok(UnhandledLetter {
+            key: LetterKey { job: row::job_id(row, 0)?, life: row::life(row, 1)? },
+            queue: get(row, 2)?,
+            job_type: get(row, 3)?,
+            reason: row::parsed(row, 4, DeadLetterReason::parse)?,
+            at: row::time(row, 5)?,
+        })
+    };
+    rows.iter().map(letter).collect()
 }

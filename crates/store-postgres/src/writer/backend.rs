@@ -9,8 +9,8 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
-    Sweep,
+    ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder, SetLimit,
+    Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
@@ -26,6 +26,8 @@ use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
     QueueTables, StandingChange, Transaction, WorkerChange, WorkerTables,
 };
+
+use uuid::Uuid;
 
 use crate::connection::values;
 use crate::failure::{Conflict, Failure};
@@ -125,6 +127,17 @@ impl JobTables for Tx<'_> {
         let gone = self.query(sql, values![seq]).await?;
         let reason = gone.first().map(|row| row::parsed(row, 0, DeadLetterReason::parse));
         Ok(reason.transpose()?)
+    }
+
+    async fn handle_letters(&mut self, letters: &[LetterKey]) -> Result<(), Failure> {
+        let jobs: Vec<Uuid> = letters.iter().map(|letter| letter.job.0).collect();
+        let lives: Vec<i64> = letters.iter().map(|letter| i64::from(letter.life.get())).collect();
+        let sql = "update dead_letter_row d set unhandled = false
+             from unnest($1::uuid[], $2::bigint[]) k(id, life)
+             join job_row j on j.id = k.id
+             join finished f on f.seq = j.seq and f.life = k.life
+             where d.seq = j.seq and d.unhandled";
+        self.query(sql, values![jobs, lives]).await.map(|_| ())
     }
 
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, Failure> {

@@ -144,6 +144,7 @@ impl Prefetch {
             Command::Extend(_)
             | Command::Sweep(_)
             | Command::Strand(_)
+            | Command::HandleLetters(_)
             | Command::Queue(_)
             | Command::SetQueue(_)
             | Command::SetLimit(_)

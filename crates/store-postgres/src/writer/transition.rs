@@ -58,6 +58,7 @@ impl Tx<'_> {
                 seq,
                 reason: reason.as_str(),
                 at: self.batch.context.now.0,
+                unhandled: true,
             };
             self.write_set.dead_letters.push(row);
         }

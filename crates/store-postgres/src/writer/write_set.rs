@@ -223,10 +223,11 @@ rows! {
     DeadLetterRow, DeadLetterRows,
     "with put as (
          insert into dead_letter_row ({columns}) select {columns} from {rows}
-         on conflict (seq) do update set reason = excluded.reason, at = excluded.at
+         on conflict (seq) do update set reason = excluded.reason, at = excluded.at,
+             unhandled = excluded.unhandled
          returning 1)
      select outlast.exactly(count(*), {count}) from put",
-    { seq: i64, reason: &'static str, at: i64 }
+    { seq: i64, reason: &'static str, at: i64, unhandled: bool }
 }
 
 rows! {

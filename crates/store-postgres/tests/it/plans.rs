@@ -75,7 +75,7 @@ insert into attempt_row (seq, epoch, life, number, claimed, finished, outcome, n
     select g, 2, 1, 2, 1, extract(epoch from now()) * 1000, 'completed', 'completed', '', ''
     from generate_series(10820001, 10860000) g;
 insert into expiry select 9000000000000 + g, g from generate_series(10000001, 10050000) g;
-insert into dead_letter_row select g, 'exhausted', g from generate_series(10820001, 10840000) g;
+insert into dead_letter_row (seq, reason, at) select g, 'exhausted', g from generate_series(10820001, 10840000) g;
 insert into checkpoint select g, 'x' from generate_series(10700001, 10720000) g;
 insert into log select g, 1, 1, 0, 0, 1, 'x' from generate_series(10820001, 10840000) g;
 insert into log_size select g, 1, 1, 1, '{[0,1)}' from generate_series(10820001, 10840000) g;

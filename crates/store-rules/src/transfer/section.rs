@@ -267,7 +267,11 @@ pub static SECTIONS: &[Section] = &[
         ],
     },
     Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },
-    Section { name: "dead_letter_row", key: 1, columns: &[int("seq"), text("reason"), int("at")] },
+    Section {
+        name: "dead_letter_row",
+        key: 1,
+        columns: &[int("seq"), text("reason"), int("at"), added(flag("unhandled"))],
+    },
     Section { name: "checkpoint", key: 1, columns: &[int("seq"), bytes("bytes")] },
     Section {
         name: "log",

@@ -6,7 +6,8 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State};
 use outlast_core::limits::LISTED_BYTES_MAX;
 use outlast_store::StoreError;
-use outlast_store::command::{ClassId, ClassKey};
+use outlast_store::command::{ClassId, ClassKey, LetterKey};
+use outlast_store::query::UnhandledLetter;
 use outlast_store::record::{HolderRecord, JobRecord, Omitted, StoredJob};
 use rusqlite::{Connection, OptionalExtension as _, Row};
 
@@ -290,4 +291,31 @@ fn last_error(db: &Connection, seq: i64, record: &JobRecord) -> Result<Option<St
 pub(crate) fn worker_name(db: &Connection, worker: WorkerId) -> Result<Option<String>, StoreError> {
     let mut select = db.prepare_cached("select name from worker where id = ?").map_err(failed)?;
     select.query_row([worker.to_string()], |row| row.get(0)).optional().map_err(failed)
+}
+
+/// Returns dead letters that no server has handled yet, those of the oldest jobs first.
+pub(crate) fn unhandled_letters(
+    db: &Connection,
+    max: u32,
+) -> Result<Vec<UnhandledLetter>, StoreError> {
+    let mut select = db
+        .prepare_cached(
+            "select j.id, f.life, c.queue, c.job_type, d.reason, d.at
+             from dead_letter_row d join job_row j on j.seq = d.seq
+             join finished f on f.seq = d.seq join class c on c.id = j.class
+             where d.unhandled = 1 order by d.seq limit ?",
+        )
+        .map_err(failed)?;
+    let rows = select
+        .query_map([max], |row| {
+            Ok(UnhandledLetter {
+                key: LetterKey { job: row::job_id(row, 0)?, life: row::life(row, 1)? },
+                queue: row.get(2)?,
+                job_type: row.get(3)?,
+                reason: row::parsed(row, 4, DeadLetterReason::parse)?,
+                at: row::time(row, 5)?,
+            })
+        })
+        .map_err(failed)?;
+    rows.collect::<Result<_, _>>().map_err(failed)
 }

@@ -11,8 +11,8 @@ use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
-    ClassId, Command, LeadershipRequest, LogChunk, NewJob, Prune, QueueOrder, SetLimit, Strand,
-    Sweep,
+    ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder, SetLimit,
+    Strand, Sweep,
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
@@ -97,6 +97,16 @@ impl JobTables for Tx<'_> {
         let mut delete = self.db.prepare_cached(sql).map_err(failed)?;
         let reason = |row: &rusqlite::Row<'_>| row::parsed(row, 0, DeadLetterReason::parse);
         delete.query_row([seq], reason).optional().map_err(failed)
+    }
+
+    async fn handle_letters(&mut self, letters: &[LetterKey]) -> Result<(), StoreError> {
+        let sql = "update dead_letter_row set unhandled = 0
+             where seq = (select j.seq from job_row j join finished f on f.seq = j.seq
+                 where j.id = ? and f.life = ?)";
+        for letter in letters {
+            self.execute(sql, (letter.job.0.as_bytes().as_slice(), letter.life.get()))?;
+        }
+        Ok(())
     }
 
     async fn due(&mut self, due: Due, sweep: &Sweep) -> Result<Found, StoreError> {

@@ -30,7 +30,8 @@ impl Tx<'_> {
         }
         if let Some(reason) = rows.dead_letter {
             self.execute(
-                "insert or replace into dead_letter_row (seq, reason, at) values (?, ?, ?)",
+                "insert or replace into dead_letter_row (seq, reason, at, unhandled)
+                 values (?, ?, ?, 1)",
                 (rows.seq, reason.as_str(), self.batch.context.now.0),
             )?;
         }

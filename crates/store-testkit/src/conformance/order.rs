@@ -7,7 +7,8 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::retry::OnExhaustion;
 use outlast_core::time::Span;
 use outlast_store::command::{
-    Command, First, ForgetDeadLetter, JobAction, JobOrder, ReportedOutcome, Seen,
+    Command, First, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, LetterKey,
+    ReportedOutcome, Seen,
 };
 use outlast_store::query::{JobQuery, Page};
 use outlast_store::reply::{MoveRefusal, NotFound, Reply};
@@ -26,6 +27,7 @@ cases![
     replay_of_an_expired_job_expires_again,
     only_discarded_jobs_are_replayed,
     forgotten_dead_letter_leaves_the_job_discarded,
+    dead_letter_is_unhandled_once_in_each_life,
     job_of_another_tenant_is_not_found,
     order_for_a_job_as_it_was_seen_is_refused_once_it_moved,
     reset_drops_everything,
@@ -185,6 +187,30 @@ fn forgotten_dead_letter_leaves_the_job_discarded<H: Harness>(world: &mut World<
     assert_eq!(world.one(Command::ForgetDeadLetter(forget(id))), Reply::Forgotten(Err(NotFound)));
     assert_eq!(letters(world), []);
     assert_eq!((world.read(id).state, world.read(id).dead_letter), (State::Discarded, None));
+}
+
+fn dead_letter_is_unhandled_once_in_each_life<H: Harness>(world: &mut World<'_, H>) {
+    let id = dead_letter(world);
+    let unhandled = |world: &World<'_, H>| -> Vec<LetterKey> {
+        world.ask(world.store().unhandled_letters(10)).iter().map(|letter| letter.key).collect()
+    };
+    let of = |life| LetterKey { job: id, life: NonZeroU32::new(life).unwrap() };
+    let handle = |life| Command::HandleLetters(HandleLetters { letters: vec![of(life)] });
+    assert_eq!(unhandled(world), [of(1)]);
+    // What is said of a later or an earlier life changes nothing.
+    assert_eq!(world.one(handle(2)), Reply::Done);
+    assert_eq!(unhandled(world), [of(1)]);
+    world.one(handle(1));
+    assert_eq!((unhandled(world), letters(world)), (Vec::new(), vec![id]));
+    world.replay(id).unwrap();
+    let hand = world.worker();
+    let claimed = world.run(hand);
+    let hopeless = ReportedOutcome::Failed { error_type: "e".into(), retryable: false };
+    world.finish(&claimed, hand, hopeless).unwrap();
+    world.one(handle(1));
+    assert_eq!(unhandled(world), [of(2)]);
+    world.one(Command::ForgetDeadLetter(forget(id)));
+    assert_eq!(unhandled(world), []);
 }
 
 fn job_of_another_tenant_is_not_found<H: Harness>(world: &mut World<'_, H>) {

@@ -10,6 +10,7 @@
 
 mod compare;
 mod laws;
+mod new_job;
 mod resolve;
 mod script;
 

@@ -141,6 +141,7 @@ impl Tx<'_> {
             stranded: None,
             ended_by: "",
             dead_letter: None,
+            unhandled: false,
             log: Vec::new(),
         });
         Enqueued { id: new.id, class, state, at: now, by_key: None }

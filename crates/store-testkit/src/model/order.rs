@@ -5,7 +5,9 @@ use std::sync::Arc;
 use outlast_core::id::JobId;
 use outlast_core::job::EventKind;
 use outlast_core::queue::QueueRefusal;
-use outlast_store::command::{EndDetail, ForgetDeadLetter, JobOrder, QueueOrder, SetQueue};
+use outlast_store::command::{
+    EndDetail, ForgetDeadLetter, HandleLetters, JobOrder, LetterKey, QueueOrder, SetQueue,
+};
 use outlast_store::queue::QueueChanged;
 use outlast_store::reply::{MoveRefusal, Moved, NotFound};
 use outlast_store_rules::apply::queue;
@@ -49,6 +51,15 @@ impl Tx<'_> {
         let Some((Some(_), stored)) = taken else { return Err(NotFound) };
         self.log_event(purged_event(&stored, self.now(), &order.by));
         Ok(())
+    }
+
+    pub(super) fn handle_letters(&mut self, handled: &HandleLetters) {
+        for LetterKey { job, life } in &handled.letters {
+            let Some((seq, row)) = self.tables.find(*job) else { continue };
+            if row.job.life == *life {
+                self.tables.change(seq, |row| row.unhandled = false);
+            }
+        }
     }
 
     pub(super) fn queue(&mut self, order: &QueueOrder) {

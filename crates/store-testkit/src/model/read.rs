@@ -12,12 +12,13 @@ use outlast_core::job::{DeadLetterReason, Outcome, Place, State};
 use outlast_core::resources::Usage;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
-use outlast_store::command::{ClassId, ClassKey};
+use outlast_store::command::{ClassId, ClassKey, LetterKey};
 use outlast_store::error::StoreError;
 use outlast_store::job::rank;
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
-    OldestClaimable, Page, QueuePause, QueueStats, StatusFilter, WorkerPage, WorkerQuery,
+    OldestClaimable, Page, QueuePause, QueueStats, StatusFilter, UnhandledLetter, WorkerPage,
+    WorkerQuery,
 };
 use outlast_store::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, Omitted, WorkerBrief, WorkerRecord,
@@ -400,6 +401,21 @@ impl Tables {
             }
         }
         queues.into_values().collect()
+    }
+
+    pub(super) fn unhandled_letters(&self, max: u32) -> Vec<UnhandledLetter> {
+        let letter = |row: &Row| {
+            let (reason, at) = row.dead_letter.filter(|_| row.unhandled)?;
+            Some(UnhandledLetter {
+                key: LetterKey { job: row.stored.id, life: row.job.life },
+                queue: row.stored.key.queue.clone(),
+                job_type: row.stored.key.job_type.clone(),
+                reason,
+                at,
+            })
+        };
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        self.rows.values().filter_map(letter).take(max).collect()
     }
 
     pub(super) fn dead_letters(&self, query: &JobQuery) -> Result<DeadLetterPage, StoreError> {

@@ -90,6 +90,8 @@ pub(super) struct Row {
     pub(super) stranded: Option<String>,
     pub(super) ended_by: &'static str,
     pub(super) dead_letter: Option<(DeadLetterReason, Timestamp)>,
+    /// Whether it is a dead letter that no server has handled yet.
+    pub(super) unhandled: bool,
     pub(super) log: Vec<(u32, LogLine)>,
 }
 

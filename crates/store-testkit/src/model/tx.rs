@@ -210,6 +210,7 @@ fn move_row(row: &mut Row, step: &Transition, kind: EventKind, now: Timestamp) {
     }
     if let Some(reason) = step.dead_letter {
         row.dead_letter = Some((reason, now));
+        row.unhandled = true;
     }
     row.attempt = step.attempt;
     row.job.state = step.to;

@@ -6,7 +6,7 @@ use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{Event, Job, State};
 
 use super::report::{MoveRefusal, Moved};
-use crate::request::requests;
+use crate::request::{requests, unit_requests};
 
 /// An order to move one job.
 #[derive(Clone, Debug)]
@@ -62,6 +62,22 @@ pub struct ForgetDeadLetter {
     pub life: Option<NonZeroU32>,
 }
 
+/// A dead letter of one life of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LetterKey {
+    /// The job.
+    pub job: JobId,
+    /// Its life: a job that is replayed and dies again is another dead letter.
+    pub life: NonZeroU32,
+}
+
+/// Notes that dead letters were handled, as the configuration says. One that is gone is left out.
+#[derive(Clone, Debug)]
+pub struct HandleLetters {
+    /// The dead letters.
+    pub letters: Vec<LetterKey>,
+}
+
 /// The job as its caller saw it when giving an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -91,4 +107,7 @@ pub struct NotFound;
 requests! {
     JobOrder as Order -> Moved(Result<Moved, MoveRefusal>);
     ForgetDeadLetter as ForgetDeadLetter -> Forgotten(Result<(), NotFound>);
+}
+unit_requests! {
+    HandleLetters as HandleLetters;
 }

@@ -43,6 +43,7 @@ mod inherited_signals;
 mod json_shapes;
 mod keys;
 mod languages;
+mod letter_handlers;
 mod limits;
 mod lost_answers;
 mod migrations;

@@ -88,6 +88,12 @@ pub(super) fn reads<H: Harness>(
         all
     };
     both.same("fleet", ModelStore::fleet, H::Store::fleet, by_id)?;
+    both.same(
+        "unhandled letters",
+        |it| it.unhandled_letters(100),
+        |it| it.unhandled_letters(100),
+        |all| all,
+    )?;
     both.same("standing orders", ModelStore::standing_orders, H::Store::standing_orders, |all| {
         all
     })?;

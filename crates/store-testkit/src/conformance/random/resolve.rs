@@ -3,27 +3,23 @@
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
-use outlast_core::budget::ScheduledTimeout;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{Overlap, Rules, State};
-use outlast_core::keys::Keys;
+use outlast_core::job::State;
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::queue::{Change, QueueChange};
-use outlast_core::resources::{MEMORY_MIN, Resources, Usage};
-use outlast_core::retry::{OnExhaustion, RetryPolicy};
-use outlast_core::selector::{Placement, Selector};
+use outlast_core::resources::Usage;
+use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
-use outlast_core::unique::{OnConflict, States, Unique};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{
-    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, ClassKey, Command, EndDetail,
-    Fence, Finish, First, ForgetDeadLetter, JobAction, JobOrder, Lapse, LeadershipFence,
-    LeadershipRequest, LogChunk, NewJob, OrderWorkers, Origin, Payload, Progress, Prune,
-    QueueOrder, RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome,
-    Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Fence, Finish,
+    ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
+    LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
+    RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
+    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
@@ -32,6 +28,7 @@ use outlast_store::store::Store as _;
 use outlast_store_rules::apply::limit::Limits;
 use uuid::Uuid;
 
+use super::new_job::new_job;
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::conformance::Harness;
 use crate::model::ModelStore;
@@ -91,6 +88,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Extend(Extend { holds: Holds::Jobs(jobs), .. }) => jobs.clone(),
         Command::Order(order) => vec![order.job],
         Command::ForgetDeadLetter(order) => vec![order.job],
+        Command::HandleLetters(handled) => handled.letters.iter().map(|it| it.job).collect(),
         Command::Claim(_)
         | Command::EnqueueArrived(_)
         | Command::Extend(_)
@@ -265,20 +263,19 @@ impl<H: Harness> View<'_, H> {
             }),
             Wish::Attach { worker, late } => {
                 let attachment = if *late { 0 } else { self.next_attachment(*worker) };
-                let worker = self.worker_id(*worker);
-                Command::Attach(Attach { worker, attachment, lease: LEASE })
+                Command::Attach(Attach {
+                    worker: self.worker_id(*worker),
+                    attachment,
+                    lease: LEASE,
+                })
             }
             Wish::Tell { worker, event, session, ordered: is_ordered } => {
                 let current = self.worker(*worker).map_or(0, |row| row.session);
                 let session = session.map(|right| if right { current } else { current + 1 });
                 let (worker, event) = (self.worker_id(*worker), *event);
-                let ordered = match event {
-                    WorkerEvent::Quiet => Some(WorkerOrder::Quiet),
-                    WorkerEvent::Resume => Some(WorkerOrder::Resume),
-                    WorkerEvent::Drain => Some(WorkerOrder::Drain),
-                    _ => None,
-                };
-                let ordered = ordered.filter(|_| *is_ordered);
+                let ordered = [WorkerOrder::Quiet, WorkerOrder::Resume, WorkerOrder::Drain]
+                    .into_iter()
+                    .find(|order| *is_ordered && order.event() == event);
                 let code = (event == WorkerEvent::Died).then_some(EvidenceCode::EngineKilled);
                 let evidence = Evidence { code, ..evidence };
                 Command::Worker(WorkerMove { worker, event, ordered, session, by, evidence })
@@ -456,7 +453,9 @@ impl<H: Harness> View<'_, H> {
             Order::Cancel => job_id(job),
             Order::Activate => self.aimed(job, &[State::Pending]),
             Order::RunNow => self.aimed(job, &[State::Scheduled, State::Retryable]),
-            Order::Replay | Order::ForgetDeadLetter => self.aimed(job, &[State::Discarded]),
+            Order::Replay | Order::ForgetDeadLetter | Order::HandleLetter => {
+                self.aimed(job, &[State::Discarded])
+            }
         };
         let by = "someone".to_owned();
         let action = match order {
@@ -464,6 +463,12 @@ impl<H: Harness> View<'_, H> {
             Order::Activate => JobAction::Activate,
             Order::RunNow => JobAction::RunNow,
             Order::Replay => JobAction::Replay,
+            Order::HandleLetter => {
+                let life = life.unwrap_or(NonZeroU32::MIN);
+                return Command::HandleLetters(HandleLetters {
+                    letters: vec![LetterKey { job, life }],
+                });
+            }
             Order::ForgetDeadLetter => {
                 return Command::ForgetDeadLetter(ForgetDeadLetter { job, tenant, by, life });
             }
@@ -502,81 +507,6 @@ fn claim(claimant: Claimant, from: ClaimFrom, max: u32) -> Command {
         avoids: Vec::new(),
         asked: AskedByQueues::default(),
     })
-}
-
-/// Few classes have one.
-fn placement(class: u8) -> Placement {
-    let requires = if class & 9 == 9 { "gpu,zone!=b" } else { "" };
-    let prefers = if class & 8 == 0 { "" } else { "zone=a" };
-    Placement { requires: requires.parse().unwrap(), prefers: prefers.parse().unwrap() }
-}
-
-fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
-    let [letters, forbidden, jitter, pending] = spec.flags;
-    let retry = RetryPolicy {
-        max_attempts: spec.max_attempts,
-        initial_interval: Span(200),
-        jitter,
-        non_retryable: vec!["auth.*".into()],
-        on_exhaustion: if letters { OnExhaustion::DeadLetter } else { OnExhaustion::Discard },
-        ..RetryPolicy::standard()
-    };
-    let overlap = if forbidden { Overlap::Forbidden } else { Overlap::Allowed };
-    let labels = [("zone".to_owned(), "a".to_owned())].into();
-    let tenant = spec.keys.map(|tenant| ("tenant".to_owned(), tenant.to_string()));
-    NewJob {
-        id: job_id(spec.job),
-        class: ClassKey {
-            queue: queue_name(spec.class & 1),
-            job_type: "work".into(),
-            route: if spec.class & 2 == 0 {
-                Route::Plain
-            } else {
-                Route::Action { runtime: "shell".into(), labels, proof: spec.class & 1 != 0 }
-            },
-            tenant: (spec.class & 4 != 0).then(|| "acme".to_owned()),
-            isolated: false,
-            keyed: false,
-            placement: placement(spec.class),
-        },
-        keys: Keys::new(tenant.into_iter().collect()).unwrap(),
-        priority: spec.priority,
-        payload: Payload { args: format!("[{}]", spec.job), ..Payload::default() },
-        rules: Rules {
-            retry,
-            overlap,
-            expires_at: spec.expires.map(|ms| Timestamp(now.0 + ms)),
-            resources: Resources::new(
-                forbidden.then_some(MEMORY_MIN),
-                letters.then_some(500),
-                pending.then_some(3),
-            )
-            .unwrap(),
-        },
-        first: match spec.first {
-            Some(ms) => First::At(Timestamp(now.0 + ms)),
-            None if pending && letters && forbidden => First::OnActivation,
-            None => First::Now,
-        },
-        timeout: spec.timeout.map(Span),
-        visibility: spec.visibility.map(Span),
-        scheduled_timeout: spec
-            .patience
-            .map_or(ScheduledTimeout::Never, |ms| ScheduledTimeout::After(Span(ms))),
-        origin: if jitter { Origin::Ojs } else { Origin::Execution },
-        by: String::new(),
-        unique: spec.unique.map(|(key, policy)| unique(key, policy)),
-    }
-}
-
-fn unique(key: u8, policy: u8) -> Unique {
-    let ended = States::LIVE.with(State::Completed).with(State::Cancelled);
-    Unique {
-        fingerprint: [key; 32],
-        on_conflict: OnConflict::ALL[usize::from(policy & 3)],
-        states: if policy & 4 == 0 { States::LIVE } else { ended },
-        period: (policy & 8 != 0).then_some(Span(600)),
-    }
 }
 
 fn limit(which: u8, most: Option<u32>) -> Command {

@@ -223,6 +223,7 @@ pub(super) enum Order {
     RunNow,
     Replay,
     ForgetDeadLetter,
+    HandleLetter,
 }
 
 /// A list's filters.
@@ -310,6 +311,7 @@ fn about_jobs(specs: BoxedStrategy<Spec>) -> BoxedStrategy<Wish> {
         2 => Just(Order::RunNow),
         3 => Just(Order::Replay),
         1 => Just(Order::ForgetDeadLetter),
+        1 => Just(Order::HandleLetter),
     ];
     let stream = prop_oneof![Just(Stream::Stdout), Just(Stream::Stderr), Just(Stream::Worker)];
     prop_oneof![

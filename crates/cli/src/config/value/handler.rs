@@ -1,0 +1,156 @@
+//! What happens when jobs become dead letters, as the configuration lists it.
+
+use std::borrow::Cow;
+
+use ipnet::IpNet;
+use outlast_core::job::DeadLetterReason;
+use outlast_server::handlers::{Networks, Rule, Secret, Webhook};
+use serde_json::{Map, Value};
+
+use super::address;
+
+pub(crate) const EXPECTED: &str = "a list such as {queues: [mail], webhook: {url: https://example.com/hook, \
+    secret: whsec_…}}: each with webhook or action or both, and optionally queues, types and reasons";
+
+/// Most rules.
+const RULES_MAX: usize = 100;
+
+const KEYS: [&str; 5] = ["queues", "types", "reasons", "webhook", "action"];
+
+/// A YAML list; in the environment the same as YAML text.
+pub(crate) fn dead_letters(value: &Value) -> Result<Vec<Rule>, Cow<'static, str>> {
+    let items: Vec<Value> = match value {
+        Value::Null => return Ok(Vec::new()),
+        Value::String(text) if text.trim().is_empty() => return Ok(Vec::new()),
+        Value::String(text) => match serde_saphyr::from_str(text) {
+            Ok(Value::Array(items)) => items,
+            Ok(_) | Err(_) => return Err(EXPECTED.into()),
+        },
+        Value::Array(items) => items.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(EXPECTED.into()),
+    };
+    if items.len() > RULES_MAX {
+        return Err(format!("right: there are at most {RULES_MAX} rules").into());
+    }
+    items.iter().zip(1..).map(|(item, place)| rule(place, item)).collect()
+}
+
+fn rule(place: usize, item: &Value) -> Result<Rule, Cow<'static, str>> {
+    let wrong = |problem: &str| Cow::from(format!("right: rule {place} of the list: {problem}"));
+    let Value::Object(fields) = item else { return Err(EXPECTED.into()) };
+    if let Some(unknown) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        return Err(wrong(&format!("`{unknown}` is unknown; known are {}", KEYS.join(", "))));
+    }
+    let reason = |word: String| DeadLetterReason::parse(&word).ok_or(word);
+    let reasons = words(fields, "reasons").map_err(|problem| wrong(&problem))?;
+    let reasons: Result<Vec<_>, String> = reasons.into_iter().map(reason).collect();
+    let rule = Rule {
+        queues: words(fields, "queues").map_err(|problem| wrong(&problem))?,
+        types: words(fields, "types").map_err(|problem| wrong(&problem))?,
+        reasons: reasons.map_err(|word| {
+            let known = DeadLetterReason::ALL.map(DeadLetterReason::as_str).join(", ");
+            wrong(&format!("`{word}` is no reason; reasons are {known}"))
+        })?,
+        webhook: fields.get("webhook").map(webhook).transpose().map_err(|it| wrong(&it))?,
+        action: match fields.get("action") {
+            None => None,
+            Some(Value::String(action)) if action.contains('.') => Some(action.clone()),
+            Some(_) => return Err(wrong("`action` names an action, such as ops.report")),
+        },
+    };
+    if rule.webhook.is_none() && rule.action.is_none() {
+        return Err(wrong("it has neither `webhook` nor `action`"));
+    }
+    Ok(rule)
+}
+
+/// A list of words, or one.
+fn words(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
+    let word = |value: &Value| value.as_str().map(str::to_owned);
+    let words = match fields.get(name) {
+        None => Some(Vec::new()),
+        Some(Value::Array(items)) => items.iter().map(word).collect(),
+        Some(value) => word(value).map(|word| vec![word]),
+    };
+    words.ok_or_else(|| format!("`{name}` is a list of words"))
+}
+
+fn webhook(value: &Value) -> Result<Webhook, String> {
+    let (url, secret) = match value {
+        Value::Object(fields) => {
+            if let Some(unknown) =
+                fields.keys().find(|key| !["url", "secret"].contains(&key.as_str()))
+            {
+                return Err(format!("webhook: `{unknown}` is unknown; known are url and secret"));
+            }
+            (fields.get("url"), fields.get("secret"))
+        }
+        value => (Some(value), None),
+    };
+    let url = url.and_then(Value::as_str).unwrap_or_default();
+    if !url.contains("://") || address::url(&Value::String(url.to_owned())).is_err() {
+        return Err("webhook: `url` is an http:// or https:// address".to_owned());
+    }
+    let secret = match secret {
+        None => None,
+        Some(Value::String(text)) => {
+            Some(Secret::parse(text).map_err(|error| format!("webhook: {error}"))?)
+        }
+        Some(_) => return Err("webhook: `secret` is text".to_owned()),
+    };
+    Ok(Webhook { url: url.to_owned(), secret })
+}
+
+const NETWORKS: &str = "a list of networks such as 10.0.0.0/8";
+
+/// Networks, as a list or with commas between them.
+pub(crate) fn networks(value: &Value) -> Result<Networks, &'static str> {
+    let words = super::list(value).map_err(|_list| NETWORKS)?;
+    let network = |word: &String| word.parse::<IpNet>().map_err(|_network| NETWORKS);
+    Ok(Networks::new(words.iter().map(network).collect::<Result<_, _>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rules_are_a_list_or_yaml_text() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let list = json!([{"queues": ["mail"], "reasons": "exhausted",
+                "webhook": {"url": "https://example.com/hook", "secret": secret}},
+            {"types": ["a.b"], "webhook": "http://10.0.0.1/x", "action": "ops.report"}]);
+        let rules = dead_letters(&list).unwrap();
+        assert_eq!(rules[0].queues, ["mail"]);
+        assert_eq!(rules[0].reasons, [DeadLetterReason::Exhausted]);
+        let webhook = rules[0].webhook.as_ref().unwrap();
+        assert_eq!((&*webhook.url, webhook.secret.is_some()), ("https://example.com/hook", true));
+        assert_eq!(rules[1].action.as_deref(), Some("ops.report"));
+        assert_eq!(dead_letters(&json!(list.to_string())), Ok(rules));
+        assert_eq!(dead_letters(&json!("")), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (rule, why) in [
+            (json!({"queues": ["mail"]}), "neither `webhook` nor `action`"),
+            (json!({"queue": "mail", "action": "a.b"}), "`queue` is unknown"),
+            (
+                json!({"reasons": ["tired"], "action": "a.b"}),
+                "`tired` is no reason; reasons are exhausted",
+            ),
+            (json!({"webhook": "example.com"}), "`url` is an http:// or https:// address"),
+            (json!({"webhook": {"url": "http://a", "secret": "short"}}), "`whsec_` and 24 to 64"),
+            (json!({"action": "report"}), "names an action, such as ops.report"),
+            (json!({"queues": [1], "action": "a.b"}), "`queues` is a list of words"),
+        ] {
+            let refused = dead_letters(&json!([rule])).unwrap_err();
+            assert!(refused.contains("rule 1 of the list: ") && refused.contains(why), "{refused}");
+        }
+        assert!(dead_letters(&json!({"webhook": "http://a"})).is_err());
+        assert!(networks(&json!("10.0.0.0/8, fd00::/8")).is_ok());
+        assert!(networks(&json!("ten")).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! Dead letters that no server has handled yet: one server, of those that have rules, plans a job for each
+//! rule that matches, stores the jobs, and only then notes that the dead letter was handled. A crash in
+//! between makes the same jobs again, under the same ids.
+//!
+//! Where no server has rules, the one that deletes old history notes that old dead letters need no
+//! handler: rules that are made later are for what dies later.
+
+use outlast_core::time::Span;
+use outlast_store::StoreError;
+use outlast_store::command::{Command, HandleLetters, LeadershipFence, LetterKey};
+use outlast_store::query::UnhandledLetter;
+use outlast_store::reply::{EnqueueRefusal, Reply};
+use tokio::sync::watch;
+
+use crate::clock::millis;
+use crate::engine::trouble_log::log_trouble;
+use crate::engine::{Engine, Unavailable};
+use crate::handlers::{JOB_TYPE, message, plan};
+use crate::monitor::leadership::{Candidate, NotLeading};
+
+/// How many are handled at once.
+const AT_ONCE: u32 = 100;
+/// Pause between two looks where there are rules, and where there are none.
+const LOOK: Span = Span::from_secs(1);
+const LOOK_WITHOUT_RULES: Span = Span::from_secs(60);
+
+/// How long the server that handles them leads.
+const LEASE: Span = Span::from_secs(10);
+
+/// How old a dead letter is before a server without rules notes that it needs no handler: while the
+/// configuration changes, server after server, another one may have rules.
+const OLD: Span = Span::from_secs(600);
+
+/// Handles dead letters while this server leads.
+pub(super) struct DeadLetters {
+    engine: Engine,
+    leadership: watch::Receiver<Option<LeadershipFence>>,
+}
+
+/// Why a dead letter was not handled now.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    #[error("its job was refused: {0}")]
+    Refused(EnqueueRefusal),
+}
+
+impl DeadLetters {
+    pub(super) const fn new(
+        engine: Engine,
+        leadership: watch::Receiver<Option<LeadershipFence>>,
+    ) -> Self {
+        Self { engine, leadership }
+    }
+
+    pub(super) async fn run(&mut self) {
+        if self.engine.settings().handlers.rules.is_empty() {
+            self.pass_over().await;
+        } else {
+            self.handle().await;
+        }
+    }
+
+    async fn handle(&self) {
+        let mut candidate = Candidate::new(self.engine.clone(), "dead_letters", LEASE);
+        loop {
+            let pause = match candidate.acquire().await {
+                Ok(_fence) => match self.handle_some().await {
+                    Ok(true) => continue,
+                    Ok(false) => LOOK,
+                    Err(error) => {
+                        self.say(&error);
+                        LOOK
+                    }
+                },
+                Err(NotLeading::Elsewhere(sure)) => sure.max(LOOK),
+                Err(NotLeading::Failed) => LOOK,
+            };
+            tokio::time::sleep(millis(pause)).await;
+        }
+    }
+
+    async fn pass_over(&mut self) {
+        while self.leadership.wait_for(Option::is_some).await.is_ok() {
+            match self.pass_over_some().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => self.say(&error),
+            }
+            tokio::time::sleep(millis(LOOK_WITHOUT_RULES)).await;
+        }
+    }
+
+    fn say(&self, error: &Trouble) {
+        let shared = self.engine.shared();
+        log_trouble!(warn, shared, error, "failed to handle dead letters; retrying");
+    }
+
+    /// Handles the oldest; returns whether there may be more.
+    async fn handle_some(&self) -> Result<bool, Trouble> {
+        let letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
+        for letter in &letters {
+            self.enqueue(letter).await?;
+        }
+        self.note(letters).await
+    }
+
+    /// Notes that old ones need no handler; returns whether there may be more.
+    async fn pass_over_some(&self) -> Result<bool, Trouble> {
+        let now = self.engine.now().await?;
+        let mut letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
+        letters.retain(|letter| now.since(letter.at) > OLD);
+        self.note(letters).await
+    }
+
+    async fn note(&self, letters: Vec<UnhandledLetter>) -> Result<bool, Trouble> {
+        if letters.is_empty() {
+            return Ok(false);
+        }
+        let more = letters.len() >= usize::try_from(AT_ONCE).unwrap_or(usize::MAX);
+        let letters: Vec<LetterKey> = letters.into_iter().map(|letter| letter.key).collect();
+        self.engine.submit(HandleLetters { letters }).await?;
+        Ok(more)
+    }
+
+    async fn enqueue(&self, letter: &UnhandledLetter) -> Result<(), Trouble> {
+        let handlers = &self.engine.settings().handlers;
+        let is_handler = letter.job_type == JOB_TYPE;
+        if is_handler || !handlers.rules.iter().any(|rule| rule.matches(letter)) {
+            return Ok(());
+        }
+        let Some(job) = self.engine.store().job(letter.key.job).await? else { return Ok(()) };
+        let Some(message) = message::write(&self.engine, letter).await? else { return Ok(()) };
+        for job in plan::jobs(handlers, letter, &job.job.payload.meta, &message) {
+            match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
+                // It was stored before a crash.
+                Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}
+                Reply::Enqueued(Err(refusal)) => return Err(Trouble::Refused(refusal)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Runs the jobs that handle dead letters, at every server that has rules for them: it claims them as a
+//! plain client does, sends a webhook or enqueues an execution, and reports what came of it. A server
+//! that dies meanwhile loses nothing: the claim ends, and the job is tried again.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use outlast_core::evidence::Evidence;
+use outlast_core::time::Span;
+use outlast_store::command::{
+    AskedByQueues, Claim, ClaimFrom, Claimant, Command, EndDetail, Fence, Finish, ReportedOutcome,
+};
+use outlast_store::reply::{Claimed, EnqueueRefusal, Reply};
+use tokio::sync::Semaphore;
+
+use crate::clock::millis;
+use crate::engine::Engine;
+use crate::engine::trouble_log::log_trouble;
+use crate::handlers::QUEUE;
+use crate::handlers::plan::{self, Task};
+use crate::handlers::webhook::{Message, NotDelivered, Sender};
+
+/// How many are under way at the same time.
+const AT_ONCE: u32 = 16;
+/// How long a claim waits for a job.
+const WAIT: Span = Span::from_secs(20);
+/// How much longer a claim lasts than a try may take.
+const SLACK: Span = Span::from_secs(20);
+/// Pause after a claim that failed.
+const PAUSE: Span = Span::from_secs(1);
+
+/// Who reports, for the event log.
+const BY: &str = "dead letter handler";
+
+pub(super) async fn run(engine: Engine) {
+    let handlers = &engine.settings().handlers;
+    if handlers.rules.is_empty() {
+        return std::future::pending().await;
+    }
+    let sender = match Sender::new(handlers) {
+        Ok(sender) => sender,
+        Err(error) => {
+            tracing::error!(error, "webhooks cannot be sent");
+            return std::future::pending().await;
+        }
+    };
+    let visibility = Span(handlers.timeout.0.saturating_add(SLACK.0));
+    let permits = Arc::new(Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(1)));
+    loop {
+        let Ok(first) = Arc::clone(&permits).acquire_owned().await else { return };
+        let free = u32::try_from(permits.available_permits()).unwrap_or(0).saturating_add(1);
+        let claim = Claim {
+            claimant: Claimant::Plain { worker: None, visibility },
+            from: ClaimFrom::Queues { queues: vec![QUEUE.to_owned()], tenant: None },
+            max: NonZeroU32::new(free).unwrap_or(NonZeroU32::MIN),
+            is_prefetch: false,
+            avoids: Vec::new(),
+            asked: AskedByQueues::default(),
+        };
+        let claimed = match engine.claim_plain(claim, Some(WAIT)).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                log_trouble!(debug, engine.shared(), error, "failed to claim handlers");
+                tokio::time::sleep(millis(PAUSE)).await;
+                continue;
+            }
+        };
+        drop(first);
+        for job in claimed {
+            // There are as many as were claimed: nothing else takes any.
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let (engine, sender) = (engine.clone(), sender.clone());
+            tokio::spawn(async move {
+                handle(&engine, &sender, &job).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+async fn handle(engine: &Engine, sender: &Sender, claimed: &Claimed) {
+    let (reported, detail) = match attempt(engine, sender, claimed).await {
+        Ok(result) => {
+            let result = Some(result.to_string());
+            (ReportedOutcome::Completed, EndDetail { result, ..EndDetail::default() })
+        }
+        Err(NotDelivered { reason, may_pass }) => {
+            let error_type = "not_delivered".to_owned();
+            let error = serde_json::json!({ "type": error_type, "message": reason }).to_string();
+            let reported = ReportedOutcome::Failed { error_type, retryable: may_pass };
+            (reported, EndDetail { error: Some(error), ..EndDetail::default() })
+        }
+    };
+    let detail = EndDetail { evidence: Evidence::from("reported by the server"), ..detail };
+    let fence = Fence { epoch: Some(claimed.epoch), worker: None, attempt: None };
+    let finish = Finish { job: claimed.job.id, fence, reported, detail, by: BY.to_owned() };
+    // What is not stored is tried again when the claim has ended.
+    if let Err(error) = engine.submit(finish).await {
+        log_trouble!(debug, engine.shared(), error, "failed to report a handler");
+    }
+}
+
+async fn attempt(
+    engine: &Engine,
+    sender: &Sender,
+    claimed: &Claimed,
+) -> Result<serde_json::Value, NotDelivered> {
+    let failed = |reason: String| NotDelivered { reason, may_pass: true };
+    let task = serde_json::from_str::<[Task<'_>; 1]>(&claimed.job.payload.args);
+    let [task] =
+        task.map_err(|error| NotDelivered { reason: error.to_string(), may_pass: false })?;
+    let now = engine.now().await.map_err(|error| failed(error.to_string()))?;
+    let id = claimed.job.id;
+    if let Some(url) = &task.webhook {
+        let body = task.message.get();
+        let status = sender.send(Message { id: id.to_string(), url, body, now }).await?;
+        return Ok(serde_json::json!({ "status": status.as_u16() }));
+    }
+    let action = task.action.as_deref().unwrap_or_default();
+    let execution = plan::execution(engine.settings(), id, action, task.message, now)
+        .map_err(|error| failed(error.to_string()))?;
+    let started = execution.id;
+    let enqueued = engine.submit(Command::Enqueue(Box::new(execution))).await;
+    match enqueued.map_err(|error| failed(error.to_string()))? {
+        Reply::Enqueued(Err(refusal)) if !matches!(refusal, EnqueueRefusal::DuplicateId(_)) => {
+            Err(failed(refusal.to_string()))
+        }
+        _ => Ok(serde_json::json!({ "execution": started.to_string() })),
+    }
+}

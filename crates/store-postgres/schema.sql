@@ -100,7 +100,7 @@ table outlast.dead_letter_row
     seq bigint not null
     reason text not null
     at bigint not null
-    unhandled boolean not null default false
+    unhandled boolean not null default true
     dead_letter_row_pkey PRIMARY KEY (seq)
     CREATE INDEX dead_letter_unhandled ON outlast.dead_letter_row USING btree (seq) WHERE unhandled
 

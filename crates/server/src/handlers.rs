@@ -11,20 +11,21 @@
 //! the rule, so that no server and no crash makes it twice; a receiver gets that id with every try.
 //!
 //! - [`guard`]: which addresses are refused
+//! - [`jobs`]: the jobs for a dead letter
 //! - [`message`]: what a handler gets
-//! - [`plan`]: the jobs for a dead letter
 //! - [`signature`]: signs as Standard Webhooks do
 //! - [`webhook`]: sends one
 
 pub(crate) mod guard;
+pub(crate) mod jobs;
 pub(crate) mod message;
-pub(crate) mod plan;
 mod signature;
 pub(crate) mod webhook;
 
 use outlast_core::job::DeadLetterReason;
 use outlast_core::time::Span;
 use outlast_store::query::UnhandledLetter;
+use sha2::{Digest as _, Sha256};
 
 pub use self::guard::Networks;
 pub use self::signature::{BadSecret, Secret};
@@ -83,6 +84,20 @@ impl Default for Handlers {
     }
 }
 
+impl Webhook {
+    /// Returns what stands for its address in a job: many receivers are let in by a part of their
+    /// address, which is no business of those who see jobs.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let end = self.url.find("://").map_or(0, |at| at + 3);
+        let (scheme, rest) = self.url.split_at(end);
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let digest = Sha256::digest(&self.url);
+        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        format!("{scheme}{host} #{digest}")
+    }
+}
+
 impl Rule {
     /// Whether it is about a dead letter.
     #[must_use]
@@ -95,9 +110,9 @@ impl Rule {
 }
 
 impl Handlers {
-    /// The secret for the receiver at this address, if a rule names it; nothing if none does.
-    fn webhook(&self, url: &str) -> Option<&Webhook> {
-        self.rules.iter().filter_map(|rule| rule.webhook.as_ref()).find(|it| it.url == url)
+    /// The receiver of this name, if a rule has it.
+    fn webhook(&self, name: &str) -> Option<&Webhook> {
+        self.rules.iter().filter_map(|rule| rule.webhook.as_ref()).find(|it| it.name() == name)
     }
 }
 
@@ -111,6 +126,15 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn a_receiver_has_a_name_that_does_not_let_others_in() {
+        let of = |url: &str| Webhook { url: url.into(), secret: None }.name();
+        let name = of("https://hooks.example.com:8443/services/T0/SECRET");
+        assert!(name.starts_with("https://hooks.example.com:8443 #"), "{name}");
+        assert!(!name.contains("SECRET") && name.len() < 60, "{name}");
+        assert_ne!(name, of("https://hooks.example.com:8443/services/T0/OTHER"));
+    }
 
     #[test]
     fn a_rule_matches_what_it_lists_and_everything_where_it_lists_nothing() {

@@ -44,6 +44,9 @@ fn is_tenant(name: &str) -> bool {
 /// Checks the sizes of those parts of a class that have no fixed set of names. The store uses
 /// them as keys.
 fn check_class(class: &ClassKey) -> Result<(), Fault> {
+    if class.queue == crate::handlers::QUEUE {
+        return Err(Fault::rule("queue", "is for what handles dead letters"));
+    }
     if class.tenant.as_deref().is_some_and(|name| !is_tenant(name)) {
         let problem = format!("must be at most {TENANT_NAME_MAX} bytes, none of them control");
         return Err(Fault::rule("meta.tenant_id", problem));

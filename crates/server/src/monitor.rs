@@ -49,8 +49,9 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     spawn!("the sweeper", sweep::run);
     spawn!("the monitor of lag", lag::run);
     spawn!("the monitor of arrivals", arrivals::run);
-    spawn!("the sender of webhooks", handlers::run);
     let retention = retention::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared().vitals.clone(), "the monitor of retention", retention));
+    let handlers = handlers::run(engine.clone(), stop.clone());
+    tasks.spawn(watch(engine.shared().vitals.clone(), "the sender of webhooks", handlers));
     spawn!("the execution timeout monitor", unclaimable::run);
 }

@@ -337,6 +337,11 @@ pub fn events_of(facts: &Facts<'_>, transition: &Transition) -> Vec<Event> {
         (State::Discarded, _) => push(EventName::JobDiscarded),
         _ => {}
     }
+    if let Some(reason) = transition.dead_letter {
+        let evidence = reason.as_str().into();
+        events.push(Event { evidence, ..event(facts, transition, EventName::JobDeadLettered) });
+    }
+    let mut push = |kind| events.push(event(facts, transition, kind));
     if transition.alarm.is_some() {
         push(EventName::JobInterruptionBudgetSpent);
     }

@@ -67,6 +67,8 @@ pub enum EventName {
     JobReleased,
     #[serde(rename = "job.discarded")]
     JobDiscarded,
+    #[serde(rename = "job.dead_lettered")]
+    JobDeadLettered,
     #[serde(rename = "job.cancelled")]
     JobCancelled,
     #[serde(rename = "job.vacated")]

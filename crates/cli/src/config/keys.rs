@@ -67,6 +67,7 @@ const RUNTIMES: Kind = kind("list", |v| checked(value::runtimes(v)));
 const TOKEN: Kind = kind("text", |v| checked(value::shown_token(v)));
 const TOKENS: Kind = kind("list", |v| checked(value::tokens(v)));
 const DEAD_LETTERS: Kind = kind("list", |v| checked(value::dead_letters(v)));
+const WEBHOOK_TIMEOUT: Kind = kind("seconds", |v| checked(value::webhook_timeout(v)));
 const NETWORKS: Kind = kind("list", |v| checked(value::networks(v)));
 const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
 const COMMAND: Kind = kind("list or text", |v| checked(value::command(v)));
@@ -167,7 +168,7 @@ pub(crate) const ALL: &[Key] = &[
         "networks that webhooks may reach although their addresses are not public, such as 10.0.0.0/8",
         NETWORKS,
     ),
-    key("webhooks.timeout", "10s", "longest wait for the answer to a webhook", DURATION),
+    key("webhooks.timeout", "10s", "longest wait for the answer to a webhook", WEBHOOK_TIMEOUT),
     key(
         "webhooks.give_up_after",
         "1d",

@@ -96,7 +96,7 @@ fn handlers(settings: &Settings) -> Result<Handlers, ConfigError> {
     Ok(Handlers {
         rules: settings.get("server.dead_letters", value::dead_letters)?,
         allowed: settings.get("webhooks.allow_networks", value::networks)?,
-        timeout: span(settings.get("webhooks.timeout", value::duration)?),
+        timeout: span(settings.get("webhooks.timeout", value::webhook_timeout)?),
         give_up_after: span(settings.get("webhooks.give_up_after", value::duration)?),
     })
 }

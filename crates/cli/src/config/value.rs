@@ -21,7 +21,9 @@ pub(crate) use amount::{
     concurrency, count, duration, heartbeat, multiplier, percent, probe_duration, size,
     size_or_none, times,
 };
-pub(crate) use handler::{EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks};
+pub(crate) use handler::{
+    EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks, webhook_timeout,
+};
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 

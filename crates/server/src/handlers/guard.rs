@@ -1,5 +1,5 @@
 //! Which addresses a webhook may be sent to: public ones, and those of networks that the operator
-//! allows. Else whoever may set a webhook could reach what only this server can reach.
+//! allows. Else a webhook could reach what only this server can reach.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -51,8 +51,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [first, second, ..] = address.segments();
-    // An address of IPv4 in one of IPv6, as a translator reaches it (RFC 6052).
-    if (first, second) == (0x64, 0xff9b) {
+    // An address of IPv4 in one of IPv6, as a translator reaches it (RFC 6052). Networks that have a
+    // translator of their own (RFC 8215) may place it elsewhere.
+    if let [0x64, 0xff9b, 0, 0, 0, 0, ..] = address.segments() {
         let [.., a, b, c, d] = address.octets();
         return is_public_v4(Ipv4Addr::new(a, b, c, d));
     }
@@ -103,6 +104,7 @@ mod tests {
             "ff02::1",
             "::ffff:127.0.0.1",
             "64:ff9b::a00:1",
+            "64:ff9b:1:a00:0:100:101:101",
             "2002:7f00:1::",
             "2001:db8::1",
         ] {

@@ -1,5 +1,5 @@
-//! Dead letters that no server has handled yet: one server, of those that have rules, plans a job for each
-//! rule that matches, stores the jobs, and only then notes that the dead letter was handled. A crash in
+//! Dead letters that no server has handled yet: one server, of those that have rules, stores a job for each
+//! rule that matches, and only then notes that the dead letter was handled. A crash in
 //! between makes the same jobs again, under the same ids.
 //!
 //! Where no server has rules, the one that deletes old history notes that old dead letters need no
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use crate::clock::millis;
 use crate::engine::trouble_log::log_trouble;
 use crate::engine::{Engine, Unavailable};
-use crate::handlers::{JOB_TYPE, message, plan};
+use crate::handlers::{JOB_TYPE, jobs, message};
 use crate::monitor::leadership::{Candidate, NotLeading};
 
 /// How many are handled at once.
@@ -29,7 +29,7 @@ const LEASE: Span = Span::from_secs(10);
 
 /// How old a dead letter is before a server without rules notes that it needs no handler: while the
 /// configuration changes, server after server, another one may have rules.
-const OLD: Span = Span::from_secs(600);
+const OLD: Span = Span::from_secs(3600);
 
 /// Handles dead letters while this server leads.
 pub(super) struct DeadLetters {
@@ -64,8 +64,12 @@ impl DeadLetters {
         }
     }
 
+    fn candidate(&self) -> Candidate {
+        Candidate::new(self.engine.clone(), "dead_letters", LEASE)
+    }
+
     async fn handle(&self) {
-        let mut candidate = Candidate::new(self.engine.clone(), "dead_letters", LEASE);
+        let mut candidate = self.candidate();
         loop {
             let pause = match candidate.acquire().await {
                 Ok(_fence) => match self.handle_some().await {
@@ -102,10 +106,19 @@ impl DeadLetters {
     /// Handles the oldest; returns whether there may be more.
     async fn handle_some(&self) -> Result<bool, Trouble> {
         let letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
-        for letter in &letters {
-            self.enqueue(letter).await?;
+        let mut handled = Vec::with_capacity(letters.len());
+        for letter in letters {
+            match self.enqueue(&letter).await {
+                Ok(()) => handled.push(letter),
+                // Others would be refused, too.
+                Err(error @ (Trouble::Unavailable(_) | Trouble::Refused(_))) => {
+                    self.say(&error);
+                    break;
+                }
+                Err(error) => self.say(&error),
+            }
         }
-        self.note(letters).await
+        self.note(handled).await
     }
 
     /// Notes that old ones need no handler; returns whether there may be more.
@@ -113,7 +126,18 @@ impl DeadLetters {
         let now = self.engine.now().await?;
         let mut letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
         letters.retain(|letter| now.since(letter.at) > OLD);
-        self.note(letters).await
+        // A server that has rules may be about to handle them.
+        let mut candidate = self.candidate();
+        if letters.is_empty() || candidate.acquire().await.is_err() {
+            return Ok(false);
+        }
+        tracing::info!(
+            count = letters.len(),
+            "dead letters stay without a handler: there are no rules"
+        );
+        let noted = self.note(letters).await;
+        candidate.resign().await;
+        noted
     }
 
     async fn note(&self, letters: Vec<UnhandledLetter>) -> Result<bool, Trouble> {
@@ -134,7 +158,7 @@ impl DeadLetters {
         }
         let Some(job) = self.engine.store().job(letter.key.job).await? else { return Ok(()) };
         let Some(message) = message::write(&self.engine, letter).await? else { return Ok(()) };
-        for job in plan::jobs(handlers, letter, &job.job.payload.meta, &message) {
+        for job in jobs::of_letter(handlers, letter, &job.job.payload.meta, &message) {
             match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
                 // It was stored before a crash.
                 Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}

@@ -12,13 +12,14 @@ use outlast_store::command::{
 };
 use outlast_store::reply::{Claimed, EnqueueRefusal, Reply};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::millis;
 use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
-use crate::handlers::QUEUE;
-use crate::handlers::plan::{self, Task};
+use crate::handlers::jobs::{self, Task};
 use crate::handlers::webhook::{Message, NotDelivered, Sender};
+use crate::handlers::{JOB_TYPE, QUEUE};
 
 /// How many are under way at the same time.
 const AT_ONCE: u32 = 16;
@@ -26,28 +27,44 @@ const AT_ONCE: u32 = 16;
 const WAIT: Span = Span::from_secs(20);
 /// How much longer a claim lasts than a try may take.
 const SLACK: Span = Span::from_secs(20);
+/// How long a report may take.
+const REPORT: Span = Span::from_secs(2);
 /// Pause after a claim that failed.
 const PAUSE: Span = Span::from_secs(1);
 
 /// Who reports, for the event log.
 const BY: &str = "dead letter handler";
 
-pub(super) async fn run(engine: Engine) {
+/// Runs until `stop`, and then until what is under way has ended.
+pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let handlers = &engine.settings().handlers;
     if handlers.rules.is_empty() {
-        return std::future::pending().await;
+        return stop.cancelled().await;
     }
     let sender = match Sender::new(handlers) {
         Ok(sender) => sender,
         Err(error) => {
             tracing::error!(error, "webhooks cannot be sent");
-            return std::future::pending().await;
+            return stop.cancelled().await;
         }
     };
-    let visibility = Span(handlers.timeout.0.saturating_add(SLACK.0));
     let permits = Arc::new(Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(1)));
+    let stopping = engine.shared().stopping();
+    tokio::select! {
+        () = claim_all(&engine, &sender, &permits) => {}
+        () = stopping.cancelled() => {}
+    }
+    stop.cancelled().await;
+    // What was sent is reported: else it would be sent again.
+    let longest = millis(Span(handlers.timeout.0.saturating_add(REPORT.0)));
+    drop(tokio::time::timeout(longest, permits.acquire_many(AT_ONCE)).await);
+}
+
+/// Claims handlers, and runs them in tasks that have a permit each.
+async fn claim_all(engine: &Engine, sender: &Sender, permits: &Arc<Semaphore>) {
+    let visibility = Span(engine.settings().handlers.timeout.0.saturating_add(SLACK.0));
     loop {
-        let Ok(first) = Arc::clone(&permits).acquire_owned().await else { return };
+        let Ok(first) = Arc::clone(permits).acquire_owned().await else { return };
         let free = u32::try_from(permits.available_permits()).unwrap_or(0).saturating_add(1);
         let claim = Claim {
             claimant: Claimant::Plain { worker: None, visibility },
@@ -68,7 +85,7 @@ pub(super) async fn run(engine: Engine) {
         drop(first);
         for job in claimed {
             // There are as many as were claimed: nothing else takes any.
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return };
             let (engine, sender) = (engine.clone(), sender.clone());
             tokio::spawn(async move {
                 handle(&engine, &sender, &job).await;
@@ -106,18 +123,22 @@ async fn attempt(
     claimed: &Claimed,
 ) -> Result<serde_json::Value, NotDelivered> {
     let failed = |reason: String| NotDelivered { reason, may_pass: true };
+    if claimed.job.key.job_type != JOB_TYPE {
+        let reason = format!("the queue {QUEUE} is for jobs of type {JOB_TYPE}");
+        return Err(NotDelivered { reason, may_pass: false });
+    }
     let task = serde_json::from_str::<[Task<'_>; 1]>(&claimed.job.payload.args);
     let [task] =
         task.map_err(|error| NotDelivered { reason: error.to_string(), may_pass: false })?;
     let now = engine.now().await.map_err(|error| failed(error.to_string()))?;
     let id = claimed.job.id;
-    if let Some(url) = &task.webhook {
+    if let Some(receiver) = &task.webhook {
         let body = task.message.get();
-        let status = sender.send(Message { id: id.to_string(), url, body, now }).await?;
+        let status = sender.send(Message { id: id.to_string(), receiver, body, now }).await?;
         return Ok(serde_json::json!({ "status": status.as_u16() }));
     }
     let action = task.action.as_deref().unwrap_or_default();
-    let execution = plan::execution(engine.settings(), id, action, task.message, now)
+    let execution = jobs::execution(engine.settings(), id, action, task.message, now)
         .map_err(|error| failed(error.to_string()))?;
     let started = execution.id;
     let enqueued = engine.submit(Command::Enqueue(Box::new(execution))).await;

@@ -1,6 +1,7 @@
 //! What happens when jobs become dead letters, as the configuration lists it.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use outlast_core::job::DeadLetterReason;
@@ -32,7 +33,16 @@ pub(crate) fn dead_letters(value: &Value) -> Result<Vec<Rule>, Cow<'static, str>
     if items.len() > RULES_MAX {
         return Err(format!("right: there are at most {RULES_MAX} rules").into());
     }
-    items.iter().zip(1..).map(|(item, place)| rule(place, item)).collect()
+    let rules = items.iter().zip(1..).map(|(item, place)| rule(place, item));
+    let rules: Vec<Rule> = rules.collect::<Result<_, _>>()?;
+    let webhooks: Vec<&Webhook> = rules.iter().filter_map(|rule| rule.webhook.as_ref()).collect();
+    let differ = |one: &&&Webhook| {
+        webhooks.iter().any(|other| other.url == one.url && other.secret != one.secret)
+    };
+    match webhooks.iter().find(differ) {
+        Some(_) => Err("right: two rules have the same webhook, and different secrets".into()),
+        None => Ok(rules),
+    }
 }
 
 fn rule(place: usize, item: &Value) -> Result<Rule, Cow<'static, str>> {
@@ -91,6 +101,14 @@ fn webhook(value: &Value) -> Result<Webhook, String> {
     if !url.contains("://") || address::url(&Value::String(url.to_owned())).is_err() {
         return Err("webhook: `url` is an http:// or https:// address".to_owned());
     }
+    if url
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.split('/').next().unwrap_or("").contains('@'))
+    {
+        return Err(
+            "webhook: `url` holds a password: let the receiver check the signature".to_owned()
+        );
+    }
     let secret = match secret {
         None => None,
         Some(Value::String(text)) => {
@@ -99,6 +117,14 @@ fn webhook(value: &Value) -> Result<Webhook, String> {
         Some(_) => return Err("webhook: `secret` is text".to_owned()),
     };
     Ok(Webhook { url: url.to_owned(), secret })
+}
+
+const TIMEOUT: &str = "a duration from 0.1s to 60s";
+
+/// How long a receiver has for its answer.
+pub(crate) fn webhook_timeout(value: &Value) -> Result<Duration, &'static str> {
+    let fits = |it: &Duration| (Duration::from_millis(100)..=Duration::from_secs(60)).contains(it);
+    super::duration(value).ok().filter(fits).ok_or(TIMEOUT)
 }
 
 const NETWORKS: &str = "a list of networks such as 10.0.0.0/8";
@@ -141,6 +167,7 @@ mod tests {
                 json!({"reasons": ["tired"], "action": "a.b"}),
                 "`tired` is no reason; reasons are exhausted",
             ),
+            (json!({"webhook": "https://user:pw@example.com/hook"}), "`url` holds a password"),
             (json!({"webhook": "example.com"}), "`url` is an http:// or https:// address"),
             (json!({"webhook": {"url": "http://a", "secret": "short"}}), "`whsec_` and 24 to 64"),
             (json!({"action": "report"}), "names an action, such as ops.report"),
@@ -150,6 +177,10 @@ mod tests {
             assert!(refused.contains("rule 1 of the list: ") && refused.contains(why), "{refused}");
         }
         assert!(dead_letters(&json!({"webhook": "http://a"})).is_err());
+        let other = json!({"url": "http://a", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"});
+        let twice = dead_letters(&json!([{"webhook": "http://a"}, {"webhook": other}]));
+        assert!(twice.unwrap_err().contains("the same webhook, and different secrets"));
+        assert!(webhook_timeout(&json!("0")).is_err() && webhook_timeout(&json!("10s")).is_ok());
         assert!(networks(&json!("10.0.0.0/8, fd00::/8")).is_ok());
         assert!(networks(&json!("ten")).is_err());
     }

@@ -35,7 +35,7 @@ const LAST_PAUSE: Span = Span::from_secs(1800);
 /// What one job does about a dead letter: its only argument.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Task<'a> {
-    /// The address that a webhook is sent to.
+    /// The name of the receiver that a webhook is sent to.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) webhook: Option<String>,
     /// The action that runs.
@@ -46,9 +46,9 @@ pub(crate) struct Task<'a> {
     pub(crate) message: &'a RawValue,
 }
 
-/// Plans the jobs that handle a dead letter, as these rules say. One that is the dead letter of an
-/// action that handled another one runs no action: that would go on for ever.
-pub(crate) fn jobs(
+/// Returns the jobs that handle a dead letter, as these rules say. One that is the dead letter of an
+/// action that handled another one runs no action: that would go on forever.
+pub(crate) fn of_letter(
     handlers: &Handlers,
     letter: &UnhandledLetter,
     meta: &str,
@@ -63,7 +63,7 @@ pub(crate) fn jobs(
     for rule in handlers.rules.iter().filter(|rule| rule.matches(letter)) {
         let Rule { webhook, action, .. } = rule;
         let tasks = [
-            webhook.as_ref().map(|it| (format!("webhook {}", it.url), Some(it.url.clone()), None)),
+            webhook.as_ref().map(|it| (format!("webhook {}", it.url), Some(it.name()), None)),
             action
                 .as_ref()
                 .filter(|_| !is_handler)
@@ -83,7 +83,7 @@ pub(crate) fn jobs(
     jobs
 }
 
-/// Returns an id that is the same for the same dead letter and handler, whichever server plans it.
+/// Returns an id that is the same for the same dead letter and handler, whichever server makes it.
 fn id_of(letter: &UnhandledLetter, what: &str) -> JobId {
     let life = letter.key.life;
     let digest = Sha256::digest(format!("{} {life} {what}", letter.key.job));
@@ -144,7 +144,7 @@ fn policy(give_up_after: Span) -> RetryPolicy {
     }
 }
 
-/// Plans the execution of the action that handles a dead letter. `handler` is the job that asks for it:
+/// Returns the execution of the action that handles a dead letter. `handler` is the job that asks for it:
 /// it asks for the same execution each time.
 pub(crate) fn execution(
     settings: &Settings,
@@ -159,8 +159,22 @@ pub(crate) fn execution(
         data: &'m RawValue,
     }
     let data = serde_json::from_str::<Message<'_>>(message.get()).map_or(message, |it| it.data);
-    let body = serde_json::json!({ "action_ref": action, "parameters": { "dead_letter": data } });
-    let request = Request::read(body.to_string().as_bytes())?;
+    let request = Request {
+        action_ref: action.to_owned(),
+        parameters: serde_json::json!({ "dead_letter": data }),
+        queue: None,
+        priority: None,
+        timeout: None,
+        scheduled_timeout: None,
+        retry: None,
+        labels: BTreeMap::new(),
+        keys: Keys::default(),
+        placement: Placement::default(),
+        unique: None,
+        resources: Resources::NONE,
+        overlap: None,
+        delay: None,
+    };
     let mut job = intake::execution::plan(settings, request, Some(BY), now)?;
     job.id = id_of_execution(handler);
     job.payload.meta = serde_json::to_string(&BTreeMap::from([(HANDLES, handler.to_string())]))

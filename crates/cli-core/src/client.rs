@@ -35,7 +35,7 @@ pub type Query<'a> = (&'a str, Option<String>);
 /// A server, and how to be let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Its base address, or those of several servers of one deployment, with commas between them.
+    /// Base address of the server; commas separate those of several servers of one deployment.
     pub server: String,
     /// Bearer token to show.
     pub token: Option<String>,

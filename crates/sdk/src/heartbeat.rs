@@ -249,8 +249,8 @@ impl Pulse {
     }
 }
 
-/// Beats go to the server of the session. A beat that fails is tried at the next one: the session may
-/// live on, and hear of nothing. After some that went well, that of the session is tried again.
+/// Beats go to the server of the session. A beat that fails is repeated at the next server, although the
+/// session may live on. After some successful beats there, the server of the session is tried again.
 #[derive(Debug)]
 struct Route {
     of_session: ServerNumber,

@@ -91,12 +91,6 @@ impl ServerOptions {
         self
     }
 
-    /// Whether jobs are kept in PostgreSQL.
-    #[must_use]
-    pub const fn is_postgres(&self) -> bool {
-        matches!(self.store, Store::Postgres)
-    }
-
     /// Keeps jobs in this store.
     #[must_use]
     pub fn database(mut self, address: &str) -> Self {

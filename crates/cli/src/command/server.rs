@@ -11,6 +11,7 @@ use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
+use outlast_server::handlers::Handlers;
 use outlast_server::tls::{Tls, TlsFiles};
 use outlast_server::{Engine, Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
@@ -320,7 +321,12 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
         limits: config.limits.clone(),
-        handlers: config.handlers.clone(),
+        handlers: Handlers {
+            rules: config.dead_letters.clone(),
+            allowed: config.webhook_networks.clone(),
+            timeout: length(config.webhook_timeout),
+            give_up_after: length(config.give_up_after),
+        },
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
     }

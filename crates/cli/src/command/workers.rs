@@ -223,7 +223,7 @@ fn page(worker: &Value) -> String {
     ])
 }
 
-/// What it was ordered last, by its id or as one of several.
+/// The latest order to the worker, with its age.
 fn ordered(worker: &Value) -> String {
     match text_at(worker, "ordered").as_str() {
         "-" => "-".to_owned(),

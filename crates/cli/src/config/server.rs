@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::limit::Limit;
-use outlast_core::time::Span;
 use outlast_server::access::{KnownToken, Role};
 use outlast_server::connections::ConnectionLimits;
-use outlast_server::handlers::Handlers;
+use outlast_server::handlers::{Networks, Rule};
 use outlast_server::tls::TlsFiles;
 
 use super::value::{self, Database, Interruptions};
@@ -40,7 +39,13 @@ pub(crate) struct ServerConfig {
     /// Limits that the API cannot change; `None` leaves those of the last configuration alone.
     pub(crate) limits: Option<Vec<Limit>>,
     /// What happens when jobs become dead letters.
-    pub(crate) handlers: Handlers,
+    pub(crate) dead_letters: Vec<Rule>,
+    /// Networks that webhooks may reach although their addresses are not public.
+    pub(crate) webhook_networks: Networks,
+    /// How long a receiver has for its answer.
+    pub(crate) webhook_timeout: Duration,
+    /// How long a handler is tried.
+    pub(crate) give_up_after: Duration,
     /// Largest request body in bytes.
     pub(crate) max_body: u64,
     /// How long an execution waits while no live worker can run it.
@@ -89,18 +94,6 @@ pub(crate) struct Switches {
     pub(crate) unsafe_no_fsync: bool,
 }
 
-fn handlers(settings: &Settings) -> Result<Handlers, ConfigError> {
-    let span = |duration: Duration| {
-        Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
-    };
-    Ok(Handlers {
-        rules: settings.get("server.dead_letters", value::dead_letters)?,
-        allowed: settings.get("webhooks.allow_networks", value::networks)?,
-        timeout: span(settings.get("webhooks.timeout", value::webhook_timeout)?),
-        give_up_after: span(settings.get("webhooks.give_up_after", value::duration)?),
-    })
-}
-
 impl ServerConfig {
     /// Reads the settings and checks what must fit together.
     pub(crate) fn new(settings: &Settings, switches: Switches) -> Result<Self, ConfigError> {
@@ -117,7 +110,10 @@ impl ServerConfig {
             connections_per_address: settings
                 .get("server.connections_per_address", value::count)?,
             limits: settings.get("server.limits", value::limits)?,
-            handlers: handlers(settings)?,
+            dead_letters: settings.get("server.dead_letters", value::dead_letters)?,
+            webhook_networks: settings.get("webhooks.allow_networks", value::networks)?,
+            webhook_timeout: settings.get("webhooks.timeout", value::webhook_timeout)?,
+            give_up_after: settings.get("webhooks.give_up_after", value::duration)?,
             max_body: settings.get("server.max_body", value::size)?,
             scheduled_timeout: settings.get("executor.scheduled_timeout", value::duration)?,
             start_timeout: settings.get("executor.start_timeout", value::duration)?,

@@ -8,6 +8,7 @@ mod handler;
 mod limit;
 mod token;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -26,6 +27,20 @@ pub(crate) use handler::{
 };
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
+
+/// A YAML list; in the environment the same as YAML text. `None` if nothing is given.
+fn items(value: &Value, expected: &'static str) -> Result<Option<Vec<Value>>, Cow<'static, str>> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.trim().is_empty() => Ok(None),
+        Value::String(text) => match serde_saphyr::from_str(text) {
+            Ok(Value::Array(items)) => Ok(Some(items)),
+            Ok(_) | Err(_) => Err(expected.into()),
+        },
+        Value::Array(items) => Ok(Some(items.clone())),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(expected.into()),
+    }
+}
 
 /// Whether a shutdown spends one of a job's retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

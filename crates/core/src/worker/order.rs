@@ -149,7 +149,7 @@ pub fn change(
 /// An order to one worker, by its id or as one of those that an order reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenOrder {
-    /// What it was ordered.
+    /// Quiet, resume or drain.
     pub order: WorkerOrder,
     /// When.
     pub at: Timestamp,
@@ -164,18 +164,30 @@ pub const HEIR_TAKES_ORDERS: Span = Span::from_secs(600);
 /// reach: guardians start engines again within ten seconds.
 pub const HEIR_COMES_WITHIN: Span = Span::from_secs(30);
 
+/// Returns the order that stands, if it counts: the later one of it and the latest order to the worker
+/// does, except that a drain goes forward only.
+#[must_use]
+pub fn standing_that_counts(
+    given: Option<GivenOrder>,
+    standing: Option<&StandingOrder>,
+) -> Option<&StandingOrder> {
+    standing.filter(|standing| {
+        given.is_none_or(|given| given.order != WorkerOrder::Drain && given.at < standing.set_at)
+    })
+}
+
 /// Decides in which phase a worker registers. `given` is the latest order to it, or to the one that it
-/// follows; `standing` is the one in force for all workers with its labels. The later one counts,
-/// except that a drain goes forward only.
+/// follows; `standing` is the one in force for all workers with its labels.
 #[must_use]
 pub fn first_phase(given: Option<GivenOrder>, standing: Option<&StandingOrder>) -> Phase {
-    match (given, standing) {
-        (Some(GivenOrder { order: WorkerOrder::Drain, .. }), _) => Phase::Draining,
-        (Some(given), Some(standing)) if given.at < standing.set_at => Phase::Quiet,
-        (Some(GivenOrder { order: WorkerOrder::Quiet, .. }), _) => Phase::Quiet,
-        (Some(GivenOrder { order: WorkerOrder::Resume, .. }), _) => Phase::Running,
-        // One that starts under an order to drain stays up and takes nothing.
-        (None, standing) => standing.map_or(Phase::Running, |_| Phase::Quiet),
+    // One that starts under an order to drain stays up and takes nothing.
+    if standing_that_counts(given, standing).is_some() {
+        return Phase::Quiet;
+    }
+    match given.map(|given| given.order) {
+        Some(WorkerOrder::Drain) => Phase::Draining,
+        Some(WorkerOrder::Quiet) => Phase::Quiet,
+        Some(WorkerOrder::Resume) | None => Phase::Running,
     }
 }
 

@@ -9,8 +9,8 @@ use outlast_core::keys::Keys;
 use outlast_core::resources::Resources;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::Placement;
-use outlast_core::time::Span;
-use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{ClassKey, First, LetterKey, NewJob, Origin, Payload, Route};
 use outlast_store::query::UnhandledLetter;
 use outlast_wire::execution::request::Request;
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ use super::{Handlers, JOB_TYPE, QUEUE, Rule};
 use crate::intake::{self, IntakeError};
 use crate::settings::Settings;
 
-/// Who enqueues the jobs, for the event log.
-const BY: &str = "dead letter handler";
+/// Who enqueues the jobs and reports what came of them, for the event log.
+pub(crate) const BY: &str = "dead letter handler";
 
 /// The field of a job's `meta` that says which dead letter it handles.
 const HANDLES: &str = "handles_dead_letter";
@@ -73,7 +73,8 @@ pub(crate) fn of_letter(
             let Ok(args) = serde_json::to_string(&[Task { webhook, action, message }]) else {
                 continue;
             };
-            let id = id_of(letter, &what);
+            let LetterKey { job: died, life } = letter.key;
+            let id = id_of(&format!("{died} {life} {what}"));
             // Two rules may say the same.
             if jobs.iter().all(|job: &NewJob| job.id != id) {
                 jobs.push(job(handlers, id, args));
@@ -83,10 +84,9 @@ pub(crate) fn of_letter(
     jobs
 }
 
-/// Returns an id that is the same for the same dead letter and handler, whichever server makes it.
-fn id_of(letter: &UnhandledLetter, what: &str) -> JobId {
-    let life = letter.key.life;
-    let digest = Sha256::digest(format!("{} {life} {what}", letter.key.job));
+/// Returns an id that is the same for the same text, whichever server makes it.
+fn id_of(text: &str) -> JobId {
+    let digest = Sha256::digest(text);
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(digest).for_each(|(byte, of)| *byte = of);
     JobId(Builder::from_custom_bytes(bytes).into_uuid())
@@ -151,7 +151,7 @@ pub(crate) fn execution(
     handler: JobId,
     action: &str,
     message: &RawValue,
-    now: outlast_core::time::Timestamp,
+    now: Timestamp,
 ) -> Result<NewJob, IntakeError> {
     #[derive(Deserialize)]
     struct Message<'m> {
@@ -176,17 +176,10 @@ pub(crate) fn execution(
         delay: None,
     };
     let mut job = intake::execution::plan(settings, request, Some(BY), now)?;
-    job.id = id_of_execution(handler);
+    job.id = id_of(&format!("execution for {handler}"));
     job.payload.meta = serde_json::to_string(&BTreeMap::from([(HANDLES, handler.to_string())]))
         .unwrap_or_default();
     Ok(job)
-}
-
-fn id_of_execution(handler: JobId) -> JobId {
-    let digest = Sha256::digest(format!("execution for {handler}"));
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest).for_each(|(byte, of)| *byte = of);
-    JobId(Builder::from_custom_bytes(bytes).into_uuid())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What a handler gets about a dead letter.
 
-use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::query::UnhandledLetter;
+use outlast_store::record::JobRecord;
 use outlast_wire::json::Object;
 
 use crate::engine::Engine;
@@ -13,20 +13,19 @@ const TEXT_MAX: usize = 64 * 1024;
 /// Most attempts that are listed: the latest.
 const ATTEMPTS_MAX: usize = 20;
 
-/// Writes the message about a dead letter; `None` if it is gone.
+/// Writes the message about a dead letter, of this job; `None` if it is gone.
 pub(crate) async fn write(
     engine: &Engine,
     letter: &UnhandledLetter,
+    mut record: JobRecord,
 ) -> Result<Option<String>, StoreError> {
-    let id = letter.key.job;
-    let Some(mut record) = engine.store().job(id).await? else { return Ok(None) };
     if record.dead_letter.is_none() || record.life != letter.key.life {
         return Ok(None);
     }
-    let attempts = engine.store().attempts(id).await?;
+    let attempts = engine.store().attempts(letter.key.job).await?;
     let error = record.error.clone();
     record.result = record.result.filter(|result| result.len() <= TEXT_MAX);
-    let details = JobDetails::read(engine, record).await?;
+    let details = JobDetails::with(engine, record, attempts.clone());
     let mut out = Vec::new();
     let mut message = Object::begin(&mut out);
     message.text("type", "dead_letter");
@@ -51,9 +50,4 @@ pub(crate) async fn write(
     });
     message.end();
     Ok(String::from_utf8(out).ok())
-}
-
-/// The time in seconds since 1970.
-pub(crate) const fn seconds(at: Timestamp) -> i64 {
-    at.0.div_euclid(1000)
 }

@@ -15,7 +15,7 @@ use reqwest::{Client, Response, StatusCode, Url};
 use rustls::{ClientConfig, RootCertStore};
 
 use super::guard::GuardedNames;
-use super::{Handlers, Webhook, message};
+use super::{Handlers, Webhook};
 use crate::clock::{boot_time, millis};
 
 /// Most bytes of an answer that are kept, for people who look for the cause of a failure.
@@ -158,7 +158,7 @@ impl Sender {
         message: &Message<'_>,
     ) -> Result<Response, String> {
         let Message { id, body, now, .. } = message;
-        let sent = message::seconds(*now);
+        let sent = now.0.div_euclid(1000);
         let mut request = self
             .client
             .post(parsed)

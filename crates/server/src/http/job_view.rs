@@ -7,7 +7,6 @@ use outlast_core::job::State;
 use outlast_core::retry::{Jitter, wait};
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
-use outlast_store::StoreError;
 use outlast_store::command::Route;
 use outlast_store::record::{AttemptRecord, JobRecord, Omitted, StoredJob};
 use outlast_store::reply::Claimed;
@@ -30,25 +29,25 @@ pub(crate) struct JobDetails {
 impl JobDetails {
     /// Reads what is shown beside a record.
     pub(crate) async fn of(app: &App, record: JobRecord) -> Result<Self, ApiError> {
-        Ok(Self::read(&app.engine, record).await?)
+        let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
+        let mut attempts = Vec::new();
+        if troubled {
+            attempts = app.engine.store().attempts(record.job.id).await?;
+        }
+        Ok(Self::with(&app.engine, record, attempts))
     }
 
-    /// The same, for who has no request.
-    pub(crate) async fn read(engine: &Engine, record: JobRecord) -> Result<Self, StoreError> {
-        let troubled = record.epoch.0 > 0 && (record.error.is_some() || record.spent.failures > 0);
-        let mut errors = Vec::new();
-        if troubled {
-            errors = engine.store().attempts(record.job.id).await?;
-            errors.retain(|attempt| attempt.life == record.life && attempt.error.is_some());
-        }
+    /// Shows a record beside its attempts.
+    pub(crate) fn with(engine: &Engine, record: JobRecord, attempts: Vec<AttemptRecord>) -> Self {
+        let mut errors = attempts;
+        errors.retain(|attempt| attempt.life == record.life && attempt.error.is_some());
         let args = masked(&record.job, &engine.settings().packs.current());
-        Ok(Self { record, errors, args })
+        Self { record, errors, args }
     }
 
     /// Returns a job without the errors of its earlier attempts, as one that is new.
     pub(crate) fn newborn(app: &App, record: JobRecord) -> Self {
-        let args = masked(&record.job, &app.engine.settings().packs.current());
-        Self { record, errors: Vec::new(), args }
+        Self::with(&app.engine, record, Vec::new())
     }
 
     pub(crate) fn id(&self) -> JobId {

@@ -5,6 +5,8 @@
 //! Where no server has rules, the one that deletes old history notes that old dead letters need no
 //! handler: rules that are made later are for what dies later.
 
+use std::sync::Arc;
+
 use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::command::{Command, HandleLetters, LeadershipFence, LetterKey};
@@ -156,9 +158,11 @@ impl DeadLetters {
         if is_handler || !handlers.rules.iter().any(|rule| rule.matches(letter)) {
             return Ok(());
         }
-        let Some(job) = self.engine.store().job(letter.key.job).await? else { return Ok(()) };
-        let Some(message) = message::write(&self.engine, letter).await? else { return Ok(()) };
-        for job in jobs::of_letter(handlers, letter, &job.job.payload.meta, &message) {
+        let Some(record) = self.engine.store().job(letter.key.job).await? else { return Ok(()) };
+        let stored = Arc::clone(&record.job);
+        let message = message::write(&self.engine, letter, record).await?;
+        let Some(message) = message else { return Ok(()) };
+        for job in jobs::of_letter(handlers, letter, &stored.payload.meta, &message) {
             match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
                 // It was stored before a crash.
                 Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}

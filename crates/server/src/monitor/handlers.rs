@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::millis;
 use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
-use crate::handlers::jobs::{self, Task};
+use crate::handlers::jobs::{self, BY, Task};
 use crate::handlers::webhook::{Message, NotDelivered, Sender};
 use crate::handlers::{JOB_TYPE, QUEUE};
 
@@ -31,9 +31,6 @@ const SLACK: Span = Span::from_secs(20);
 const REPORT: Span = Span::from_secs(2);
 /// Pause after a claim that failed.
 const PAUSE: Span = Span::from_secs(1);
-
-/// Who reports, for the event log.
-const BY: &str = "dead letter handler";
 
 /// Runs until `stop`, and then until what is under way has ended.
 pub(super) async fn run(engine: Engine, stop: CancellationToken) {

@@ -3,7 +3,7 @@
 use outlast_core::id::WorkerId;
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
-use outlast_core::worker::order::{GivenOrder, StandingOrder, WorkerOrder, in_force};
+use outlast_core::worker::order::{GivenOrder, WorkerOrder, in_force, standing_that_counts};
 use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
     self, Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
@@ -135,7 +135,7 @@ pub(super) async fn attach(
 /// The phase that a worker wants to be in.
 struct SaidPhase {
     phase: v1::Phase,
-    /// An order says so that the store does not know.
+    /// It follows an order that the store does not know.
     by_order: bool,
 }
 
@@ -178,20 +178,14 @@ async fn order_in_force(
         Phase::Quiet => engine.store().standing_orders().await.ok(),
         Phase::Running | Phase::Draining => None,
     };
-    let stands = stands.and_then(|orders| in_force(&orders, &profile.labels).cloned());
-    match (given, stands) {
-        (Some(given), Some(stands)) if given.at < stands.set_at => Some(stands.into()),
-        (Some(GivenOrder { order, .. }), _) => {
-            Some(OrderInForce { by: "an operator".to_owned(), order })
+    let stands = stands.unwrap_or_default();
+    let stands = in_force(&stands, &profile.labels);
+    match standing_that_counts(given, stands) {
+        // One that starts under an order to drain stays up and takes nothing.
+        Some(stands) => Some(OrderInForce { by: stands.giver(), order: WorkerOrder::Quiet }),
+        None => {
+            given.map(|given| OrderInForce { by: "an operator".to_owned(), order: given.order })
         }
-        (None, stands) => stands.map(OrderInForce::from),
-    }
-}
-
-impl From<StandingOrder> for OrderInForce {
-    /// One that starts under an order to drain stays up and takes nothing.
-    fn from(stands: StandingOrder) -> Self {
-        Self { by: stands.giver(), order: WorkerOrder::Quiet }
     }
 }
 

@@ -154,10 +154,10 @@ async fn end_move<B: Backend>(
 ) -> Result<WorkerMoved, B::Error> {
     let worker::Moved { standing, changed, given, release } = moved;
     if *changed {
-        backend.write_workers(&[worker], WorkerChange::Moved(*standing, evidence))?;
+        backend.write_worker(worker, WorkerChange::Moved(*standing, evidence))?;
     }
     if let Some(given) = given {
-        backend.write_workers(&[worker], WorkerChange::Ordered(*given))?;
+        backend.write_worker(worker, WorkerChange::Ordered(*given))?;
     }
     let (moved, kept) = match release {
         Some(release) => {

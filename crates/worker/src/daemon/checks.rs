@@ -32,6 +32,19 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a worker that starts waits for the first run of its probe.
 const FIRST_WAITS: Duration = Duration::from_millis(1500);
 
+/// What a worker says of itself while a first check takes longer.
+struct SlowCheck {
+    source: Source,
+    words: &'static str,
+}
+
+const NO_ANSWER: SlowCheck = SlowCheck {
+    source: Source::Disk,
+    words: "the file system of the work folder has not answered",
+};
+const STILL_RUNS: SlowCheck =
+    SlowCheck { source: Source::Probe, words: "the first run of the probe has not ended" };
+
 /// The same for all of its first checks: a file system may not answer.
 pub(super) const FIRST_MAX: Duration = Duration::from_secs(2);
 
@@ -103,10 +116,12 @@ async fn look(checks: &Checks, worker: &CheckedWorker, looked: oneshot::Sender<(
             let (folder, least) = (worker.folder.clone(), checks.disk_free);
             // On the reader's thread: a file system that does not answer holds up no heartbeat.
             let looking = worker.disk.read(move || space::lacking(&folder, least));
-            let found = match looked.take() {
-                None => looking.await,
-                Some(looked) => first_look(looking, worker, looked).await,
-            };
+            let is_first = looked.is_some();
+            let found = unless_slow(looking, worker, &NO_ANSWER, &mut looked).await;
+            if is_first && looked.is_none() {
+                // Neither good nor bad is an answer, too.
+                worker.complaints.withdraw(Source::Disk);
+            }
             note(worker, Source::Disk, found.flatten());
         }
         if checks.memory_pressure > 0 {
@@ -134,23 +149,23 @@ enum Found {
     Bad(String),
 }
 
-/// Awaits the first look. A file system that does not answer makes the worker unhealthy until it does.
-async fn first_look(
-    looking: impl Future<Output = Option<Option<Found>>>,
+/// Awaits a check. If it is the first one, the worker waits for it no longer than [`FIRST_WAITS`]: until it
+/// has ended, the worker is unhealthy in these words. `waiting` is the worker while it waits.
+async fn unless_slow<T>(
+    check: impl Future<Output = T>,
     worker: &CheckedWorker,
-    looked: oneshot::Sender<()>,
-) -> Option<Option<Found>> {
-    let mut looking = pin!(looking);
-    if let Ok(found) = tokio::time::timeout(FIRST_WAITS, &mut looking).await {
-        let _ = looked.send(());
-        return found;
+    slow: &SlowCheck,
+    waiting: &mut Option<oneshot::Sender<()>>,
+) -> T {
+    let mut check = pin!(check);
+    if waiting.is_some() {
+        if let Ok(found) = tokio::time::timeout(FIRST_WAITS, &mut check).await {
+            return found;
+        }
+        worker.complaints.raise(slow.source, slow.words);
+        waiting.take().map(|waiting| waiting.send(()));
     }
-    worker.complaints.raise(Source::Disk, "the file system of the work folder has not answered");
-    let _ = looked.send(());
-    let found = looking.await;
-    // Neither good nor bad is an answer, too.
-    worker.complaints.withdraw(Source::Disk);
-    found
+    check.await
 }
 
 async fn probe_on(probe: &Probe, worker: &CheckedWorker, probed: oneshot::Sender<()>) {
@@ -158,10 +173,7 @@ async fn probe_on(probe: &Probe, worker: &CheckedWorker, probed: oneshot::Sender
     let mut probed = Some(probed);
     loop {
         let running = run(probe, worker);
-        let failure = match probed.take() {
-            None => running.await.err(),
-            Some(probed) => first_run(running, worker, probed).await.err(),
-        };
+        let failure = unless_slow(running, worker, &STILL_RUNS, &mut probed).await.err();
         streak.add(failure.is_some(), probe);
         match failure {
             // Also when it fails for another reason than before.
@@ -172,30 +184,9 @@ async fn probe_on(probe: &Probe, worker: &CheckedWorker, probed: oneshot::Sender
             None if streak.unhealthy => {}
             None => worker.complaints.withdraw(Source::Probe),
         }
+        probed.take().map(|probed| probed.send(()));
         tokio::time::sleep(probe.interval).await;
     }
-}
-
-/// Awaits the first run. The worker does not wait for it longer than [`FIRST_WAITS`]: until it has
-/// ended, the worker is unhealthy.
-async fn first_run(
-    running: impl Future<Output = Result<(), String>>,
-    worker: &CheckedWorker,
-    probed: oneshot::Sender<()>,
-) -> Result<(), String> {
-    let mut running = pin!(running);
-    let ended = tokio::time::timeout(FIRST_WAITS, &mut running).await;
-    if ended.is_err() {
-        worker.complaints.raise(Source::Probe, "the first run of the probe has not ended");
-        let _ = probed.send(());
-        return running.await;
-    }
-    let ended = ended.unwrap_or(Ok(()));
-    if let Err(failure) = &ended {
-        worker.complaints.raise(Source::Probe, &in_words(1, failure));
-    }
-    let _ = probed.send(());
-    ended
 }
 
 fn in_words(failures: u32, failure: &str) -> String {

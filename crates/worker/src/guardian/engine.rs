@@ -17,7 +17,7 @@ pub(super) struct EngineLink {
     waiting: Waiting,
     /// The latest announcement, and what has come of the next one.
     received: Vec<u8>,
-    /// The identities that were announced and not taken yet, each once.
+    /// The identities that were announced and not taken yet.
     identities: Vec<WorkerId>,
     closed: bool,
 }
@@ -78,18 +78,13 @@ impl EngineLink {
         let before = whole(&self.received);
         self.received.extend_from_slice(bytes);
         let (announced, _) = self.received.as_chunks();
-        for worker in
-            announced.iter().skip(before).filter_map(|it| Announcement::from_bytes(it).worker)
-        {
-            if !self.identities.contains(&worker) {
-                self.identities.push(worker);
-            }
-        }
+        let new = announced.iter().skip(before).map(Announcement::from_bytes);
+        self.identities.extend(new.filter_map(|announcement| announcement.worker));
         let older = (self.received.len() / Announcement::BYTES).saturating_sub(1);
         self.received.drain(..older * Announcement::BYTES);
     }
 
-    /// Takes the identities that were announced since this was called last, each once.
+    /// Takes the identities that were announced since this was called last.
     pub(super) fn take_identities(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.identities)
     }

@@ -190,9 +190,9 @@ fn the_next_engine_obeys_the_signals_that_are_in_force() {
 fn the_next_engine_is_told_which_identities_it_follows() {
     let mut guardian = Host::start(&["guardian", "listen", "heir"]);
     let named = |nth: usize| format!("\"--follows=00000000-0000-0000-0000-00000000000{nth}\"");
-    let told =
+    let named_to_each =
         (7..=10).map(|next| format!("[{}]", (7..next).map(named).collect::<Vec<_>>().join(", ")));
-    for expected in told {
+    for expected in named_to_each {
         let lines: Vec<String> = std::iter::from_fn(|| Some(guardian.line()))
             .filter(|line| !line.contains("killed by"))
             .take(2)

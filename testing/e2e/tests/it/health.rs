@@ -34,6 +34,15 @@ fn await_health(scene: &Scene, worker: &Worker, status: &str) -> Value {
     })
 }
 
+/// Waits until the engine that follows is healthy or not.
+fn await_next(scene: &Scene, before: &Worker, status: &str) -> Value {
+    eventually(&format!("the next engine is {status}"), within(LEASE), || {
+        let listed = scene.api().get("/api/v1/workers").expect(200);
+        let is_next = |it: &&Value| it["id"] != before.id() && it["health"]["status"] == status;
+        listed["data"].as_array()?.iter().find(is_next).cloned()
+    })
+}
+
 fn touch(path: &Path) {
     fs::write(path, "").unwrap();
 }
@@ -182,14 +191,7 @@ fn worker_that_is_not_well_takes_no_job_from_its_start_and_after_its_engine_was_
     let shown = await_health(&scene, &checked, "unhealthy");
     assert_eq!(shown["state"], "quiet", "{shown}");
     checked.kill_engine();
-    let url = scene.server().url();
-    eventually("the next engine is unhealthy", within(LEASE), || {
-        let listed = run_against(&url, &["workers", "list", "-o", "json"]).stdout;
-        let listed: Value = serde_json::from_str(&listed).ok()?;
-        let is_next =
-            |it: &Value| it["id"] != checked.id() && it["health"]["status"] == "unhealthy";
-        listed.as_array()?.iter().any(is_next).then_some(())
-    });
+    await_next(&scene, &checked, "unhealthy");
     assert_eq!(scene.api().attempts(&waiting).len(), 0);
     fs::remove_file(&sick).unwrap();
     scene.await_status(&waiting, "completed", within(LEASE));
@@ -206,18 +208,9 @@ fn order_outlasts_the_recovery_of_the_engine_that_follows() {
     assert_eq!(run_against(&url, &["workers", "quiet", "both"]).code, Some(0));
     touch(&sick);
     checked.kill_engine();
-    let next = |status: &str| {
-        eventually(&format!("the next engine is {status}"), within(LEASE), || {
-            let listed = run_against(&url, &["workers", "list", "-o", "json"]).stdout;
-            let listed: Value = serde_json::from_str(&listed).ok()?;
-            let is_next =
-                |it: &&Value| it["id"] != checked.id() && it["health"]["status"] == status;
-            listed.as_array()?.iter().find(is_next).cloned()
-        })
-    };
-    next("unhealthy");
+    await_next(&scene, &checked, "unhealthy");
     fs::remove_file(&sick).unwrap();
-    assert_eq!(next("healthy")["state"], "quiet");
+    assert_eq!(await_next(&scene, &checked, "healthy")["state"], "quiet");
     let waiting = scene.run(Run::short());
     scene.stays_waiting(&waiting, HEARTBEAT * 2);
     assert_eq!(run_against(&url, &["workers", "resume", "both"]).code, Some(0));

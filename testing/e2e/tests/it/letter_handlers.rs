@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use outlast_e2e::process::run_against;
 use outlast_e2e::wait::{eventually, stays, within};
-use outlast_e2e::{Api, Scene, Server, ServerOptions};
+use outlast_e2e::{Api, Scene, ServerOptions};
 use serde_json::{Value, json};
 
 /// How long a delivery may take: a look each second, and pauses of some seconds between tries.
@@ -159,48 +159,32 @@ fn webhook_is_sent_once_signed_with_everything_about_the_dead_letter() {
 
 #[test]
 fn webhook_whose_receiver_is_down_is_tried_again_with_the_same_id_on_the_embedded_store() {
-    tried_again(
-        ServerOptions::default(),
-        |scene, _| scene.server_mut().kill(),
-        |scene, _| {
-            scene.server_mut().start_again();
-        },
-    );
+    tried_again(false);
 }
 
 /// The server that planned it is gone for good: another one sends it.
 #[test]
 fn webhook_whose_receiver_is_down_is_sent_by_another_server() {
-    tried_again(
-        ServerOptions::default().postgres(),
-        |scene, _| scene.server_mut().kill(),
-        |_, _| (),
-    );
+    tried_again(true);
 }
 
-fn tried_again(
-    base: ServerOptions,
-    away: impl Fn(&mut Scene, &mut Option<Server>),
-    back: impl Fn(&mut Scene, &mut Option<Server>),
-) {
+/// The server is killed between two tries; on PostgreSQL another one goes on.
+fn tried_again(on_postgres: bool) {
     let receiver = Receiver::start(DOWN);
-    let rules = json!([{"webhook": {"url": receiver.url()}}]);
-    let with_rules = |base: ServerOptions| {
-        base.set("server.dead_letters", rules.clone())
-            .set("webhooks.allow_networks", json!("127.0.0.0/8"))
-    };
-    let is_postgres = base.is_postgres();
-    let mut scene = Scene::with(with_rules(base));
-    let mut other = is_postgres
-        .then(|| scene.another_server_with("other", with_rules(ServerOptions::default())));
+    let options = options(&json!([{"webhook": {"url": receiver.url()}}]));
+    let mut scene =
+        Scene::with(if on_postgres { options.clone().postgres() } else { options.clone() });
+    let other = on_postgres.then(|| scene.another_server_with("other", options));
     dead_letter(scene.api(), "mail");
     eventually("it is tried, and that is known", DELIVERED, || {
         let handlers = handlers(scene.api());
         let handler = handlers.first()?["id"].as_str()?;
         scene.api().outcomes(handler).contains(&"failed".to_owned()).then_some(())
     });
-    away(&mut scene, &mut other);
-    back(&mut scene, &mut other);
+    scene.server_mut().kill();
+    if !on_postgres {
+        scene.server_mut().start_again();
+    }
     eventually("it is tried again", DELIVERED, || (receiver.received().len() >= 2).then_some(()));
     receiver.answers(OK);
     let api =

@@ -171,19 +171,22 @@ impl Waiting {
         let ended: Vec<Value> =
             self.workers.values().filter(|it| may_have_heir(it)).cloned().collect();
         for worker in ended {
-            let (id, name) = (text_at(&worker, "id"), text_at(&worker, "name"));
+            let id = text_at(&worker, "id");
             let since = *self.heirs_due.entry(id.clone()).or_insert(now);
             if now.since(since) > HEIR_COMES_WITHIN {
                 continue;
             }
-            let called = all(client, &[("name", Some(name))]).await?;
-            let Some(heir) = called.into_iter().find(|it| text_at(it, "previous") == id) else {
-                continue;
+            let follows = match show(client, &id).await {
+                Err(failure) if failure.exit == Exit::NotFound => continue,
+                shown => text_at(&shown?, "followed_by"),
             };
+            if follows == "-" {
+                continue;
+            }
+            let heir = show(client, &follows).await?;
             self.heirs_due.remove(&id);
             self.workers.remove(&id);
             self.ids.retain(|one| *one != id);
-            let follows = text_at(&heir, "id");
             if !self.ids.contains(&follows) {
                 self.ids.push(follows.clone());
             }

@@ -1,4 +1,4 @@
-//! What happens when jobs become dead letters, as the configuration lists it.
+//! Rules for dead letters in the configuration.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -20,16 +20,7 @@ const KEYS: [&str; 5] = ["queues", "types", "reasons", "webhook", "action"];
 
 /// A YAML list; in the environment the same as YAML text.
 pub(crate) fn dead_letters(value: &Value) -> Result<Vec<Rule>, Cow<'static, str>> {
-    let items: Vec<Value> = match value {
-        Value::Null => return Ok(Vec::new()),
-        Value::String(text) if text.trim().is_empty() => return Ok(Vec::new()),
-        Value::String(text) => match serde_saphyr::from_str(text) {
-            Ok(Value::Array(items)) => items,
-            Ok(_) | Err(_) => return Err(EXPECTED.into()),
-        },
-        Value::Array(items) => items.clone(),
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(EXPECTED.into()),
-    };
+    let items = super::items(value, EXPECTED)?.unwrap_or_default();
     if items.len() > RULES_MAX {
         return Err(format!("right: there are at most {RULES_MAX} rules").into());
     }

@@ -12,16 +12,7 @@ pub(crate) const EXPECTED: &str = "a list of limits such as {name: tenant, key: 
 /// A YAML list; in the environment the same as YAML text. `None` if nothing is given: only a list
 /// decides, if only an empty one.
 pub(crate) fn limits(value: &Value) -> Result<Option<Vec<Limit>>, Cow<'static, str>> {
-    let items: Vec<Value> = match value {
-        Value::Null => return Ok(None),
-        Value::String(text) if text.trim().is_empty() => return Ok(None),
-        Value::String(text) => match serde_saphyr::from_str(text) {
-            Ok(Value::Array(items)) => items,
-            Ok(_) | Err(_) => return Err(EXPECTED.into()),
-        },
-        Value::Array(items) => items.clone(),
-        Value::Bool(_) | Value::Number(_) | Value::Object(_) => return Err(EXPECTED.into()),
-    };
+    let Some(items) = super::items(value, EXPECTED)? else { return Ok(None) };
     if items.len() > LIMITS_MAX {
         return Err("right: there are at most 1000 limits".into());
     }

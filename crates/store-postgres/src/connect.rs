@@ -1,5 +1,6 @@
 //! Addresses, session settings, durability.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,14 @@ use outlast_store::Clock;
 use outlast_store_rules::migration::SchemaStatus;
 use tokio::task::AbortHandle;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{AsyncMessage, Client, Config, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use uuid::Uuid;
 
 use crate::connection::Connection;
 use crate::error::OpenError;
 use crate::failure::words;
+use crate::hosts::{Hosts, take_session_attrs};
 use crate::migrate;
 use crate::silence::ConnectionId;
 use crate::tls::Wanted;
@@ -21,6 +24,8 @@ use crate::writer::STATEMENT_LIMIT;
 
 /// Longest that connecting may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// How often two sessions are asked whether they are the same one.
+const POOLING_ROUNDS: usize = 4;
 /// How often a host that says nothing is asked whether it is there; after three times it counts as
 /// gone.
 const KEEPALIVE: Duration = Duration::from_secs(4);
@@ -59,7 +64,7 @@ pub struct Options {
 /// Where the store is and how its sessions are set.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    config: Config,
+    hosts: Hosts,
     durable: bool,
     tls: Tls,
     /// Longest that one statement of a batch may take.
@@ -80,6 +85,16 @@ impl std::fmt::Debug for Tls {
     }
 }
 
+/// What is called with each message on the channels that a connection listens to.
+pub(crate) type OnNotice = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A connection, with what ends the task that reads from it.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) client: Client,
+    pub(crate) reader: AbortHandle,
+}
+
 /// A connection on which a store was opened.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -94,29 +109,31 @@ impl Address {
     pub(crate) fn parse(url: &str, durable: bool) -> Result<Self, OpenError> {
         let wrong = |reason: String| OpenError::Address { url: without_password(url), reason };
         let (rest, wanted) = Wanted::take(url).map_err(wrong)?;
+        let rest = take_session_attrs(&rest).map_err(wrong)?;
         let connector = wanted.connector().map_err(wrong)?;
-        let mut config: Config = rest.parse().map_err(|error| wrong(words(&error)))?;
+        let config: Config = rest.parse().map_err(|error| wrong(words(&error)))?;
         if config.get_dbname().is_none() {
             return Err(wrong("it names no database".into()));
         }
-        let local = |host: &Host| matches!(host, Host::Unix(_));
-        // A socket of this host is not encrypted, whatever the mode, as with libpq.
-        let mode =
-            if config.get_hosts().iter().all(local) { SslMode::Disable } else { wanted.mode() };
-        config.ssl_mode(mode).connect_timeout(CONNECT_LIMIT).keepalives(true);
-        // Whatever the system's defaults are: they are hours.
-        config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
-        config.tcp_user_timeout(KEEPALIVE * 3);
-        if config.get_application_name().is_none() {
-            config.application_name("outlast");
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(wrong("it names no host".into()));
         }
-        // From the first statement on: a database or role may have a limit of its own.
-        let given = config.get_options().unwrap_or_default();
-        let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
-        config.options(options.trim());
+        let prepare = |config: &mut Config| {
+            // A socket of this host is not encrypted, whatever the mode, as with libpq.
+            let is_local = matches!(config.get_hosts().first(), Some(Host::Unix(_)));
+            config.ssl_mode(if is_local { SslMode::Disable } else { wanted.mode() });
+            config.connect_timeout(CONNECT_LIMIT).keepalives(true);
+            // Whatever the system's defaults are: they are hours.
+            config.keepalives_idle(KEEPALIVE).keepalives_interval(KEEPALIVE).keepalives_retries(2);
+            config.tcp_user_timeout(KEEPALIVE * 3);
+            if config.get_application_name().is_none() {
+                config.application_name("outlast");
+            }
+        };
+        let hosts = Hosts::of(&config, prepare).map_err(wrong)?;
         let tls = Tls { wanted, connector };
         let statement_limit = STATEMENT_LIMIT;
-        Ok(Self { config, durable, tls, statement_limit, generation: None })
+        Ok(Self { hosts, durable, tls, statement_limit, generation: None })
     }
 
     /// Gives statements of batches no more than this time.
@@ -139,8 +156,8 @@ impl Address {
         self.tls.connector.clone()
     }
 
-    fn refused(&self, error: &tokio_postgres::Error) -> OpenError {
-        let (place, reason) = (self.place(), words(error));
+    fn refused(&self, error: &tokio_postgres::Error, place: &str) -> OpenError {
+        let (place, reason) = (place.to_owned(), words(error));
         match reason.strip_prefix("error performing TLS handshake: ") {
             Some(reason) => {
                 OpenError::Tls { place, mode: self.tls.wanted.word(), reason: reason.to_owned() }
@@ -149,42 +166,75 @@ impl Address {
         }
     }
 
-    /// Returns host and port, for messages.
+    /// Returns hosts and ports, for messages.
     pub(crate) fn place(&self) -> String {
-        let hosts: Vec<String> = self
-            .config
-            .get_hosts()
-            .iter()
-            .map(|host| match host {
-                Host::Tcp(name) => name.clone(),
-                Host::Unix(path) => path.display().to_string(),
-            })
-            .collect();
-        let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        format!("{}:{port}", hosts.first().map_or("localhost", String::as_str))
+        self.hosts.place()
     }
 
-    pub(crate) fn config(&self) -> &Config {
-        &self.config
+    /// Opens a connection.
+    pub(crate) async fn connect(&self) -> Result<Link, OpenError> {
+        self.hosts.dial(self, None).await
     }
 
-    fn silent(&self) -> OpenError {
-        let reason = format!("no answer within {} s", CONNECT_LIMIT.as_secs());
-        OpenError::Connect { place: self.place(), reason }
+    /// Opens a connection, and calls `heard` with each message on the channels that it listens to.
+    pub(crate) async fn listener(&self, heard: OnNotice) -> Result<Link, OpenError> {
+        self.hosts.dial(self, Some(heard)).await
     }
 
-    /// Opens a connection; returns it with what ends the task that reads from it.
-    pub(crate) async fn connect(&self) -> Result<(Client, AbortHandle), OpenError> {
-        let connecting = self.config.connect(self.connector());
-        let connecting = tokio::time::timeout(CONNECT_LIMIT, connecting).await;
-        let (client, connection) =
-            connecting.map_err(|_elapsed| self.silent())?.map_err(|error| self.refused(&error))?;
+    /// Connects to one host.
+    pub(crate) async fn dial(
+        &self,
+        config: &Config,
+        place: &str,
+        heard: Option<OnNotice>,
+    ) -> Result<Link, OpenError> {
+        if !self.hosts.is_behind_pooler() {
+            // From the first statement on: a database or role may have a limit of its own.
+            let given = config.get_options().unwrap_or_default();
+            let options = format!("{given} -c statement_timeout={READ_LIMIT_MS}");
+            let mut limited = config.clone();
+            limited.options(options.trim());
+            match self.dial_with(&limited, place, heard.clone()).await {
+                Err(OpenError::Connect { reason, .. })
+                    if config.get_options().is_none() && refuses_options(&reason) =>
+                {
+                    self.hosts.note_pooler();
+                }
+                dialed => return dialed,
+            }
+        }
+        let link = self.dial_with(config, place, heard).await?;
+        let limit = format!("set statement_timeout = {READ_LIMIT_MS}");
+        let limiting = async { Ok(link.client.batch_execute(&limit).await?) };
+        self.in_time(place, limiting).await.inspect_err(|_| link.reader.abort())?;
+        Ok(link)
+    }
+
+    async fn dial_with(
+        &self,
+        config: &Config,
+        place: &str,
+        heard: Option<OnNotice>,
+    ) -> Result<Link, OpenError> {
+        let connecting = async {
+            let connected = config.connect(self.connector()).await;
+            connected.map_err(|error| self.refused(&error, place))
+        };
+        let (client, mut connection) = self.in_time(place, connecting).await?;
         let reader = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(error = %words(&error), "connection to PostgreSQL ended");
+            while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+                match (message, &heard) {
+                    (Ok(AsyncMessage::Notification(said)), Some(heard)) => heard(said.payload()),
+                    (Ok(_), _) => {}
+                    (Err(error), _) => {
+                        let error = words(&error);
+                        tracing::debug!(%error, "connection to PostgreSQL ended");
+                        return;
+                    }
+                }
             }
         });
-        Ok((client, reader.abort_handle()))
+        Ok(Link { client, reader: reader.abort_handle() })
     }
 
     /// Opens a connection for writing.
@@ -198,39 +248,42 @@ impl Address {
             Self::refuse_half_imported(client).await?;
             self.refuse_restored(client).await
         };
-        self.in_time(checking).await?;
+        self.in_time(&self.place(), checking).await?;
         Ok(connection)
     }
 
     /// Opens a connection for reading.
-    pub(crate) async fn reader(&self) -> Result<(Client, AbortHandle, ConnectionId), OpenError> {
-        let (client, reader) = self.connect().await?;
-        let setting = async {
-            client.batch_execute(&Self::reader_settings()).await?;
-            Ok(ConnectionId::of(&client).await?)
-        };
-        let line = self.in_time(setting).await.inspect_err(|_| reader.abort())?;
-        Ok((client, reader, line))
+    pub(crate) async fn reader(&self) -> Result<(Link, ConnectionId), OpenError> {
+        let link = self.connect().await?;
+        let line = self.set(&link, &Self::reader_settings()).await?;
+        Ok((link, line))
     }
 
     /// Opens a connection with these settings, for one caller.
     async fn connection(&self, settings: &str) -> Result<Connection, OpenError> {
-        let (client, reader) = self.connect().await?;
+        let link = self.connect().await?;
+        let line = self.set(&link, settings).await?;
+        Ok(Connection::new(link.client, link.reader, line))
+    }
+
+    /// Sets up a connection, which is given up when that fails.
+    async fn set(&self, link: &Link, settings: &str) -> Result<ConnectionId, OpenError> {
         let setting = async {
-            client.batch_execute(settings).await?;
-            Ok(ConnectionId::of(&client).await?)
+            link.client.batch_execute(settings).await?;
+            Ok(ConnectionId::of(&link.client).await?)
         };
-        let line = self.in_time(setting).await.inspect_err(|_| reader.abort())?;
-        Ok(Connection::new(client, reader, line))
+        self.in_time(&self.place(), setting).await.inspect_err(|_| link.reader.abort())
     }
 
     /// Gives up what belongs to connecting when it takes too long.
-    async fn in_time<T>(
+    pub(crate) async fn in_time<T>(
         &self,
+        place: &str,
         asking: impl Future<Output = Result<T, OpenError>>,
     ) -> Result<T, OpenError> {
         let asked = tokio::time::timeout(CONNECT_LIMIT, asking).await;
-        asked.map_err(|_elapsed| self.silent())?
+        let reason = format!("no answer within {} s", CONNECT_LIMIT.as_secs());
+        asked.map_err(|_elapsed| OpenError::Connect { place: place.to_owned(), reason })?
     }
 
     /// Statements of the writer look up rows by key, one after the other: a plan that reads a
@@ -284,7 +337,9 @@ impl Address {
 
     /// Checks version and durability, and brings the schema up to date.
     pub(crate) async fn open(&self) -> Result<Opened, OpenError> {
-        let (mut client, reader) = self.connect().await?;
+        let link = self.connect().await?;
+        self.refuse_transaction_pooling(&link).await?;
+        let Link { mut client, reader } = link;
         self.check(&client).await?;
         self.refuse_standby(&client).await?;
         client
@@ -294,6 +349,26 @@ impl Address {
             .await?;
         let migrated = migrate::migrate(&mut client).await?;
         Ok(Opened { client, reader, migrated })
+    }
+
+    /// Refuses a pooler that lends the same session of PostgreSQL to several clients in turn, as
+    /// PgBouncer does with `pool_mode=transaction`. Settings, prepared statements and `LISTEN`, which
+    /// belong to a session, would reach others and get lost.
+    ///
+    /// A mark that is made in one session must be seen in that session, and in no other. Nothing is
+    /// prepared for that: it would fail in less clear words.
+    async fn refuse_transaction_pooling(&self, link: &Link) -> Result<(), OpenError> {
+        let mark = Uuid::now_v7().to_string();
+        link.client
+            .batch_execute(&format!("select set_config('outlast.session', '{mark}', false)"))
+            .await?;
+        let other = self.connect().await?;
+        for _ in 0..POOLING_ROUNDS {
+            if mark_of(&other).await? == mark || mark_of(link).await? != mark {
+                return Err(OpenError::TransactionPooling { place: self.place() });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what only follows a primary.
@@ -324,7 +399,7 @@ impl Address {
 
     /// Tells which migrations opening would run, and changes nothing.
     pub(crate) async fn look(&self) -> Result<SchemaStatus, OpenError> {
-        let (client, _reader) = self.connect().await?;
+        let Link { client, .. } = self.connect().await?;
         self.check(&client).await?;
         client.batch_execute(&Self::reader_settings()).await?;
         migrate::look(&client).await
@@ -364,7 +439,24 @@ impl Address {
 /// # Errors
 /// When the address is wrong, or PostgreSQL cannot be reached.
 pub async fn connect(url: &str) -> Result<(Client, AbortHandle), OpenError> {
-    Address::parse(url, true)?.connect().await
+    let Link { client, reader } = Address::parse(url, true)?.connect().await?;
+    Ok((client, reader))
+}
+
+/// Whether a pooler refuses what libpq calls options. PgBouncer does unless it is told to ignore them.
+fn refuses_options(reason: &str) -> bool {
+    reason.contains("unsupported startup parameter") && reason.contains("options")
+}
+
+/// Returns the mark of the session that answers.
+async fn mark_of(link: &Link) -> Result<String, OpenError> {
+    let asking = "select current_setting('outlast.session', true)";
+    let answer = link.client.simple_query(asking).await?;
+    let mark = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    Ok(mark.unwrap_or_default().to_owned())
 }
 
 /// Returns the store's generation.

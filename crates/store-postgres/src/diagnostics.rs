@@ -102,7 +102,7 @@ const LAW_LIMIT_S: u32 = 10;
 /// Returns why it cannot be looked at.
 pub async fn diagnose(url: &str) -> Result<Diagnostics, OpenError> {
     let address = Address::parse(url, false)?;
-    let (mut client, _reader) = address.connect().await?;
+    let mut client = address.connect().await?.client;
     let before = wall();
     let row = client.query_one(LOOK, &[]).await?;
     let ahead = row.try_get::<_, f64>(11)? - f64::midpoint(before, wall());

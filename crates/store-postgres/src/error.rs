@@ -70,6 +70,39 @@ pub enum OpenError {
         /// Host and port.
         place: String,
     },
+    /// It was the primary once, and another one has taken its place.
+    #[error(
+        "PostgreSQL at {place} was replaced by another primary: it is on timeline {timeline}, the \
+         new one on {known}"
+    )]
+    Replaced {
+        /// Host and port.
+        place: String,
+        /// Its timeline.
+        timeline: u32,
+        /// The highest timeline that was seen.
+        known: u32,
+    },
+    /// None of several hosts is a primary.
+    #[error("no primary among PostgreSQL at {place}: {said}")]
+    NoPrimary {
+        /// Hosts and ports.
+        place: String,
+        /// What each of them said.
+        said: String,
+        /// Whether one of them is a standby.
+        has_standby: bool,
+    },
+    /// A pooler lends sessions for a transaction at a time.
+    #[error(
+        "the pooler at {place} lends its connections to PostgreSQL for one transaction at a time \
+         (PgBouncer: pool_mode=transaction or statement): a server needs sessions of its own; set \
+         pool_mode=session for its database, or name PostgreSQL itself"
+    )]
+    TransactionPooling {
+        /// Host and port.
+        place: String,
+    },
     /// The store was made by another build of Outlast.
     #[error(transparent)]
     Schema(#[from] Mismatch),
@@ -123,7 +156,9 @@ pub enum OpenError {
 impl From<OpenError> for StoreError {
     fn from(error: OpenError) -> Self {
         match error {
-            OpenError::ReadOnly { .. } => Self::ReadOnly(error.to_string()),
+            OpenError::ReadOnly { .. } | OpenError::NoPrimary { has_standby: true, .. } => {
+                Self::ReadOnly(error.to_string())
+            }
             _ => Self::Unavailable(error.to_string()),
         }
     }

@@ -31,6 +31,7 @@ mod error;
 mod failure;
 mod floors;
 mod generation;
+mod hosts;
 mod migrate;
 mod notify;
 mod partitions;

@@ -4,7 +4,6 @@
 //! again. It listens first and then reports that signals may have been missed, so nothing falls
 //! between.
 
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_postgres::{AsyncMessage, Client};
+use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::connect::Address;
+use crate::connect::{Address, Link, OnNotice};
 use crate::failure::words;
 use crate::floors::Block;
 use crate::floors::look::AllFloors;
@@ -189,7 +188,7 @@ impl NotifyTask {
             }
             let lost = say.iter().any(matters);
             let of = std::mem::take(&mut of);
-            let sending = self.send(&joined.client, of, std::mem::take(&mut say));
+            let sending = self.send(&joined.link.client, of, std::mem::take(&mut say));
             let why = match tokio::time::timeout(ANSWER_LIMIT, sending).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => words(&error),
@@ -255,32 +254,22 @@ fn messages(own: &Own, of: Vec<i64>, say: Vec<Signal>) -> Vec<Message> {
 
 /// A connection that listens.
 struct Joined {
-    client: Client,
-    reader: tokio::task::JoinHandle<()>,
+    link: Link,
 }
 
 impl Drop for Joined {
     fn drop(&mut self) {
-        self.reader.abort();
+        self.link.reader.abort();
     }
 }
 
 async fn join(address: &Address, own: &Own, hear: &Hear) -> Result<Joined, String> {
-    let (client, mut connection) =
-        address.config().connect(address.connector()).await.map_err(|error| words(&error))?;
     let (own, hear) = (own.clone(), Arc::clone(hear));
-    let reader = tokio::spawn(async move {
-        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
-            match message {
-                Ok(AsyncMessage::Notification(said)) => heard(&own, said.payload(), &hear),
-                Ok(_) => {}
-                Err(_) => return,
-            }
-        }
-    });
-    let joined = Joined { client, reader };
+    let on_notice: OnNotice = Arc::new(move |said: &str| heard(&own, said, &hear));
+    let link = address.listener(on_notice).await.map_err(|error| error.to_string())?;
+    let joined = Joined { link };
     let listening = format!("set application_name = 'outlast notify'; listen {CHANNEL}");
-    joined.client.batch_execute(&listening).await.map_err(|error| words(&error))?;
+    joined.link.client.batch_execute(&listening).await.map_err(|error| words(&error))?;
     Ok(joined)
 }
 

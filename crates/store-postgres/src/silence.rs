@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use crate::connect::Address;
+use crate::connect::{Address, Link};
 
 /// How long an answer may take before PostgreSQL is asked about it, and between two such questions.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -167,7 +167,7 @@ impl Silence {
     async fn look(&self, line: ConnectionId) -> Found {
         let looking = async {
             let _turn = self.turn.lock().await;
-            let (client, reader) = self.address.connect().await.ok()?;
+            let Link { client, reader } = self.address.connect().await.ok()?;
             let (pid, start) = line.backend;
             let row = client.query_opt(LOOK, &[&pid, &start]).await;
             reader.abort();

@@ -5,6 +5,7 @@
 //! Tests that need only a database of their own share one cluster: the one that
 //! `OUTLAST_TEST_POSTGRES` names (`postgres://user@host:port`), else one of their own.
 
+mod bouncer;
 mod nested;
 
 use std::fs::File;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+pub use crate::bouncer::{Bouncer, Pooling};
 pub use crate::nested::hide_package;
 
 /// The unprivileged user and group that PostgreSQL runs as when the tests run as root.
@@ -142,8 +144,10 @@ fn create(base: &str, name: &str) -> anyhow::Result<()> {
 /// Finds the folder of PostgreSQL's programs.
 fn programs() -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(found) = std::env::split_paths(&path).find(|dir| dir.join("initdb").exists()) {
-        return Ok(found);
+    let mut found = std::env::split_paths(&path).map(|folder| folder.join("initdb"));
+    // A link to it leads to the folder where the others are.
+    if let Some(found) = found.find_map(|program| program.canonicalize().ok()) {
+        return Ok(found.parent().context("initdb is in no folder")?.to_owned());
     }
     let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -180,6 +184,45 @@ impl Cluster {
         ensure!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         cluster.start_again()?;
         Ok(cluster)
+    }
+
+    /// Makes a second cluster that follows this one, which goes on running.
+    ///
+    /// # Errors
+    /// Returns what is missing or failed.
+    pub fn standby(&self) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("outlast-pg-").tempdir()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let programs = self.programs.clone();
+        let mut standby =
+            Self { programs, folder, port, settings: self.settings.clone(), server: None };
+        if is_root() {
+            chown(standby.folder.path(), Some(NOBODY), Some(NOBODY))?;
+        }
+        standby.follow(self)?;
+        Ok(standby)
+    }
+
+    /// Starts the cluster, which is not running, as a fresh copy of another one that it follows.
+    /// What was in it is gone.
+    ///
+    /// # Errors
+    /// Returns what failed.
+    pub fn follow(&mut self, primary: &Self) -> anyhow::Result<()> {
+        ensure!(self.server.is_none(), "it runs");
+        match std::fs::remove_dir_all(self.data()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let copied = self
+            .command("pg_basebackup")
+            .arg("-D")
+            .arg(self.data())
+            .args(["-d", &format!("{}/postgres", primary.url()), "-R", "-X", "stream"])
+            .args(["-c", "fast", "--no-sync"])
+            .output()?;
+        ensure!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        self.start_again()
     }
 
     fn data(&self) -> PathBuf {

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::connect::Address;
+use crate::connect::{Address, Link};
 use crate::failure::Failure;
 use crate::silence::{ConnectionId, Silence};
 
@@ -123,9 +123,9 @@ impl Readers {
     }
 }
 
-impl From<(Client, AbortHandle, ConnectionId)> for Open {
-    fn from((client, reader, line): (Client, AbortHandle, ConnectionId)) -> Self {
-        Self { client, reader, line, statements: Mutex::default() }
+impl From<(Link, ConnectionId)> for Open {
+    fn from((link, line): (Link, ConnectionId)) -> Self {
+        Self { client: link.client, reader: link.reader, line, statements: Mutex::default() }
     }
 }
 

@@ -11,6 +11,7 @@ mod gates;
 mod hand;
 mod held;
 mod history;
+mod hosts;
 mod interleavings;
 mod lanes;
 mod large;

@@ -31,6 +31,7 @@ mod durability;
 mod evidence;
 mod exclusivity;
 mod exit_codes;
+mod failover;
 mod fairness;
 mod fleet;
 mod foreign_pack;

@@ -15,13 +15,14 @@
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: the limits in force; [`claim`]: which claimable jobs they let start, and taking them
 //! - [`depth`]: which requests a bounded queue has room for
-//! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`]: the
-//!   commands
+//! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`], [`failover`]:
+//!   the commands
 
 pub mod batch;
 pub mod claim;
 pub mod depth;
 pub mod enqueue;
+pub mod failover;
 pub mod limit;
 pub mod loaded;
 pub mod order;

@@ -10,9 +10,10 @@
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`sweep`], [`worker`],
-//!   [`leadership`]: the commands
+//!   [`leadership`], [`failover`]: the commands
 
 pub mod enqueue;
+pub mod failover;
 pub mod leadership;
 pub mod limit;
 pub mod order;
@@ -458,6 +459,11 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             return Err(StoreError::Rejected("one of a run of commands, alone".into()).into());
         }
         Command::Start(start) => Reply::Moved(report::start(b, start).await?),
+        Command::Adopt(adopt) => Reply::Moved(failover::adopt(b, adopt).await?),
+        Command::NoteLoss(note) => {
+            failover::note_loss(b, note);
+            Reply::Done
+        }
         Command::Finish(finish) => Reply::Moved(report::finish(b, finish).await?),
         Command::Progress(progress) => Reply::Moved(report::progress(b, progress).await?),
         Command::Log(chunk) => {

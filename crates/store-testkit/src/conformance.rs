@@ -35,6 +35,7 @@ pub mod depth;
 pub mod durable;
 pub mod enqueue;
 pub mod events;
+pub mod failover;
 pub mod fair;
 pub mod fixture;
 pub mod idempotency;
@@ -120,6 +121,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         worker::cases(),
         plain::cases(),
         order::cases(),
+        failover::cases(),
         sweep::cases(),
         leadership::cases(),
         lanes::cases(),

@@ -11,6 +11,7 @@
 mod claim;
 mod enqueue;
 mod extend;
+mod failover;
 mod follow;
 mod idempotency;
 mod leadership;
@@ -190,6 +191,11 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::EnqueueArrived(order) => Reply::EnqueuedArrived(EnqueuedArrived::all_gone(order)),
         Command::Claim(claim) => Reply::Claimed(tx.claim(claim)),
         Command::Start(start) => Reply::Moved(tx.start(start)),
+        Command::Adopt(adopt) => Reply::Moved(tx.adopt(adopt)),
+        Command::NoteLoss(note) => {
+            tx.note_loss(note);
+            Reply::Done
+        }
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
         Command::Extend(extend) => Reply::Extended(tx.extend(extend)),
         Command::Renew(renew) => Reply::Renewed(tx.renew(renew)),

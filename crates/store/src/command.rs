@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod enqueue;
+pub mod failover;
 pub mod order;
 pub mod report;
 pub mod retention;
@@ -20,6 +21,7 @@ pub use crate::limit::{Recount, RemoveLimit, SetLimit};
 pub use crate::queue::{QueueOrder, SetQueue};
 pub use claim::{AskedByQueues, Claim, ClaimFrom, Claimant};
 pub use enqueue::EnqueueAll;
+pub use failover::{Adopt, Lost, LostFact, NoteLoss};
 pub use order::{ForgetDeadLetter, HandleLetters, JobAction, JobOrder, LetterKey, Seen};
 pub use report::{
     EndDetail, Fence, Finish, LogChunk, Progress, ReportedOutcome, Reporter, Start, Stream,
@@ -113,6 +115,10 @@ pub enum Command {
     Progress(Box<Progress>),
     /// Forgets a worker that is no longer live.
     ForgetWorker(WorkerId),
+    /// Notes again that a worker was given a job.
+    Adopt(Adopt),
+    /// Notes what was acknowledged and lost.
+    NoteLoss(NoteLoss),
     /// Takes, keeps or gives back what one server does for all.
     Leadership(LeadershipRequest),
     /// Deletes what is older than it must be kept.

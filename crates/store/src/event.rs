@@ -125,6 +125,18 @@ pub enum EventName {
     WorkerOrderSet,
     #[serde(rename = "worker.order_lifted")]
     WorkerOrderLifted,
+    /// A standby took the place of the store's primary, and some of what was acknowledged is lost.
+    #[serde(rename = "store.failed_over")]
+    StoreFailedOver,
+    /// A job was acknowledged and is not stored any more.
+    #[serde(rename = "store.job_lost")]
+    StoreJobLost,
+    /// It is not stored any more that a worker was given the job.
+    #[serde(rename = "store.claim_lost")]
+    StoreClaimLost,
+    /// It is not stored any more how an attempt of the job ended.
+    #[serde(rename = "store.result_lost")]
+    StoreResultLost,
 }
 
 /// Which events.

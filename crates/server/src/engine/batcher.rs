@@ -227,6 +227,8 @@ fn lane_of(command: &Command) -> Lane {
         | Command::Extend(_)
         | Command::Reset => Lane::Renew,
         Command::Start(_)
+        | Command::Adopt(_)
+        | Command::NoteLoss(_)
         | Command::Finish(_)
         | Command::Order(_)
         | Command::ForgetDeadLetter(_)

@@ -93,6 +93,7 @@ pub(super) fn job_of(command: &Command) -> Option<JobId> {
     match command {
         Command::Enqueue(job) => Some(job.id),
         Command::Start(start) => Some(start.job),
+        Command::Adopt(adopt) => Some(adopt.job),
         Command::Finish(finish) => Some(finish.job),
         Command::Order(order) => Some(order.job),
         Command::Progress(progress) => Some(progress.job),

@@ -118,6 +118,10 @@ impl Prefetch {
                 }
             }
             Command::Start(start) => self.jobs.push(start.job.0),
+            Command::Adopt(adopt) => {
+                self.jobs.push(adopt.job.0);
+                self.change(adopt.worker);
+            }
             Command::Finish(finish) => self.jobs.push(finish.job.0),
             Command::Progress(progress) => self.jobs.push(progress.job.0),
             Command::Order(order) => self.jobs.push(order.job.0),
@@ -140,7 +144,7 @@ impl Prefetch {
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
             Command::ForgetWorker(worker) => self.change(*worker),
-            Command::Log(_) | Command::EnqueueArrived(_) => {}
+            Command::Log(_) | Command::EnqueueArrived(_) | Command::NoteLoss(_) => {}
             Command::Extend(_)
             | Command::Sweep(_)
             | Command::Strand(_)

@@ -48,6 +48,7 @@ impl Tx<'_> {
             Put::Ready(row) => self.note_ready(seq, row),
             Put::Waiting(row) => self.note_waiting(seq, row),
             Put::Finished(row) => self.note_finished(seq, row),
+            Put::Active(row) => self.note_active(row),
             Put::Nowhere => {}
         }
         if let Some(attempt) = &rows.attempt {

@@ -9,13 +9,14 @@ use std::num::NonZeroU32;
 use outlast_core::budget::{ScheduledTimeout, Spent};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, WorkerId};
-use outlast_core::job::{DeadLetterReason, Hold, Outcome, Place, State, Transition};
+use outlast_core::job::{DeadLetterReason, Hold, Holder, Outcome, Place, State, Transition};
 use outlast_core::resources::Usage;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::reply::Moved;
 use outlast_store::tally::Before;
 
+use super::claim::ActiveRow;
 use super::claim::fair::Ended;
 use super::loaded::{ActiveAttempt, Loaded, Location};
 use super::sweep::EXPIRED;
@@ -124,6 +125,8 @@ pub enum Put<'a> {
     Waiting(WaitingRow),
     /// Among those that have ended.
     Finished(FinishedRow<'a>),
+    /// With a worker that holds it.
+    Active(Box<ActiveRow>),
     /// It stays with its attempt, or it has ended before.
     Nowhere,
 }
@@ -286,11 +289,22 @@ pub fn step<'a>(
         outcome,
         // As its event has it.
         ran: outcome.and_then(|_| outbox.events.last()?.duration),
-        holder: attempt.and_then(|attempt| attempt.worker).filter(|_| outcome.is_none()),
+        holder: attempt
+            .and_then(|attempt| attempt.worker)
+            .or(taker(transition))
+            .filter(|_| outcome.is_none()),
         dead_letter: transition.dead_letter.is_some(),
         at: now,
     };
     (rows, moved)
+}
+
+/// Returns the native worker that is given the job.
+const fn taker(transition: &Transition) -> Option<WorkerId> {
+    match transition.hold {
+        Hold::Take(holder) => holder.worker,
+        Hold::None | Hold::Keep(_) | Hold::Drop(_) => None,
+    }
 }
 
 fn before(loaded: &Loaded) -> Before {
@@ -353,10 +367,30 @@ fn put<'a>(loaded: &Loaded, decided: &'a Decided<'_>, class: ClassId, now: Times
             isolated: transition.isolated,
             since: now,
         }),
-        Place::Active => Put::Nowhere,
+        Place::Active => match transition.hold {
+            Hold::Take(holder) => Put::Active(Box::new(taken(loaded, transition, holder, now))),
+            Hold::None | Hold::Keep(_) | Hold::Drop(_) => Put::Nowhere,
+        },
         // The terminal row of a cancelled job was made when it was cancelled.
         Place::Ended if transition.from == State::Cancelled => Put::Nowhere,
         Place::Ended => Put::Finished(finished(decided, counters, now)),
+    }
+}
+
+/// Returns the row of an attempt that is noted after it began. Limits do not count it.
+fn taken(loaded: &Loaded, transition: &Transition, holder: Holder, now: Timestamp) -> ActiveRow {
+    ActiveRow {
+        seq: loaded.seq,
+        counters: Counters::after(transition),
+        isolated: transition.isolated,
+        worker: holder.worker,
+        plain: None,
+        claimed: now,
+        started: holder.started,
+        visibility: None,
+        visible_until: None,
+        deadline: None,
+        gates: Vec::new(),
     }
 }
 
@@ -427,7 +461,7 @@ fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outb
     let facts = Facts {
         job: &loaded.stored,
         kind: decided.kind,
-        worker: attempt.and_then(|attempt| attempt.worker),
+        worker: attempt.and_then(|attempt| attempt.worker).or(taker(&decided.transition)),
         has_started: attempt.is_some_and(|attempt| attempt.started.is_some()),
         began,
         at: now,

@@ -287,7 +287,7 @@ impl Tx<'_> {
         Ok(TakeOutcome::Job(taken.claimed))
     }
 
-    fn insert_active(&self, row: &ActiveRow) -> Result<(), StoreError> {
+    pub(super) fn insert_active(&self, row: &ActiveRow) -> Result<(), StoreError> {
         self.execute(
             "insert into active (seq, epoch, life, failures, losses, interruptions, isolated,
                                  worker, plain, claimed, started, visible_until, visibility_ms,

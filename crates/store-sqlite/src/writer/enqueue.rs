@@ -39,7 +39,7 @@ impl Tx<'_> {
         match stored.put() {
             Put::Ready(row) => self.insert_ready(seq, &row)?,
             Put::Waiting(row) => self.insert_waiting(seq, &row)?,
-            Put::Finished(_) | Put::Nowhere => {}
+            Put::Finished(_) | Put::Active(_) | Put::Nowhere => {}
         }
         if let Some(at) = new.rules.expires_at {
             self.execute("insert into expiry (at, seq) values (?, ?)", (at.0, seq))?;

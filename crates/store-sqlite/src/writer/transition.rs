@@ -23,6 +23,7 @@ impl Tx<'_> {
             Put::Ready(row) => self.insert_ready(rows.seq, row)?,
             Put::Waiting(row) => self.insert_waiting(rows.seq, row)?,
             Put::Finished(row) => self.insert_finished(rows.seq, row)?,
+            Put::Active(row) => self.insert_active(row)?,
             Put::Nowhere => {}
         }
         if let Some(attempt) = &rows.attempt {

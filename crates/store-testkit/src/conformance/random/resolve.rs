@@ -15,8 +15,8 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{
-    AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Fence, Finish,
-    ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
+    Adopt, AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Fence,
+    Finish, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
     LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
     RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
     SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
@@ -82,6 +82,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
         Command::EnqueueOnce(once) => once.jobs.iter().map(|job| job.id).collect(),
         Command::Start(start) => vec![start.job],
+        Command::Adopt(adopt) => vec![adopt.job],
         Command::Finish(finish) => vec![finish.job],
         Command::Progress(progress) => vec![progress.job],
         Command::Log(chunk) => vec![chunk.job],
@@ -92,6 +93,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Claim(_)
         | Command::EnqueueArrived(_)
         | Command::Extend(_)
+        | Command::NoteLoss(_)
         | Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)
@@ -201,6 +203,15 @@ impl<H: Harness> View<'_, H> {
                 let tenant = tenant.then(|| "acme".to_owned());
                 let claimant = Claimant::Plain { worker: who.map(client), visibility: Span(500) };
                 claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
+            }
+            Wish::Adopt { job, worker, ahead } => {
+                let job = self.aimed(*job, &[State::Available]);
+                let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
+                // One that is skipped is an attempt that no store knows of.
+                let epoch = record.map_or(0, |record| record.epoch.0) + u64::from(*ahead);
+                let worker = self.worker_id(*worker);
+                let by = "server".to_owned();
+                Command::Adopt(Adopt { job, epoch: Epoch(epoch), worker, by })
             }
             Wish::Start { job, as_who } => {
                 let job = self.aimed(*job, &[State::Active]);

@@ -1,0 +1,92 @@
+//! What a store lost when a standby took the place of its primary.
+
+use std::borrow::Cow;
+
+use outlast_core::evidence::Evidence;
+use outlast_core::id::Epoch;
+use outlast_core::job::{Event as JobEvent, EventKind, Refusal, Transition};
+use outlast_core::time::Timestamp;
+use outlast_store::command::{Adopt, EndDetail, Lost, LostFact, NoteLoss};
+use outlast_store::event::{Event, EventName};
+use outlast_store::reply::MoveRefusal;
+
+use super::Decided;
+use super::loaded::{KnownWorker, Loaded};
+use crate::rules::Context;
+
+/// Why an attempt is noted a second time.
+pub const ADOPTED: &str = "the store lost that it was claimed, and the server knew";
+
+/// Decides whether a worker holds a job that the store believes to be claimable.
+///
+/// # Errors
+/// Returns why it does not, or cannot.
+pub fn adopt<'a>(
+    loaded: &Loaded,
+    adopt: &'a Adopt,
+    worker: Option<&KnownWorker>,
+    context: &Context,
+) -> Result<Decided<'a>, MoveRefusal> {
+    let current = loaded.job.epoch;
+    if adopt.epoch <= current {
+        return Err(Refusal::Superseded { reported: adopt.epoch, current }.into());
+    }
+    if worker.is_none_or(|worker| !worker.standing.holds_lease()) {
+        return Err(Refusal::NotHolder { current }.into());
+    }
+    let event = JobEvent::Claim { worker: Some(adopt.worker), starts: true };
+    let claimed = context.decide(&loaded.job, event, 0)?;
+    let evidence = Evidence::from(ADOPTED);
+    Ok(Decided {
+        transition: Transition { next_epoch: adopt.epoch, ..claimed },
+        kind: EventKind::Claim,
+        by: Cow::Borrowed(&adopt.by),
+        detail: Cow::Owned(EndDetail { evidence, ..EndDetail::default() }),
+        ended_by: "",
+    })
+}
+
+/// Returns the events that say what was lost.
+pub fn events<'a>(note: &'a NoteLoss, at: Timestamp) -> impl Iterator<Item = Event> + 'a {
+    let event = move |kind, evidence: &str| Event {
+        at,
+        kind,
+        job: None,
+        worker: None,
+        epoch: None,
+        job_type: None,
+        queue: None,
+        state: None,
+        outcome: None,
+        attempt: None,
+        duration: None,
+        by: note.by.clone(),
+        evidence: evidence.into(),
+    };
+    let summary = (!note.summary.is_empty()).then_some(note.summary.as_str());
+    let summary = summary.map(move |words| event(EventName::StoreFailedOver, words));
+    let each = note.lost.iter().map(move |Lost { job, what }| {
+        let (kind, words, epoch, worker): (_, _, Option<Epoch>, _) = match *what {
+            LostFact::Job => (
+                EventName::StoreJobLost,
+                "it was acknowledged and is not stored any more: enqueue it again",
+                None,
+                None,
+            ),
+            LostFact::Claim { epoch, worker } => (
+                EventName::StoreClaimLost,
+                "it was given out, and the store lost that: it may run a second time",
+                Some(epoch),
+                worker,
+            ),
+            LostFact::Result { epoch } => (
+                EventName::StoreResultLost,
+                "an attempt has ended, and the store lost how: it counts as lost",
+                epoch,
+                None,
+            ),
+        };
+        Event { job: Some(*job), epoch, worker, ..event(kind, words) }
+    });
+    summary.into_iter().chain(each)
+}

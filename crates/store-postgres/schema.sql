@@ -144,6 +144,14 @@ table outlast.expiry
     seq bigint not null
     expiry_pkey PRIMARY KEY (at, seq)
 
+table outlast.failover
+    timeline bigint not null
+    server uuid not null
+    at bigint not null
+    lost boolean not null
+    settled boolean not null
+    failover_pkey PRIMARY KEY (timeline, server)
+
 table outlast.finished
     seq bigint not null
     state text not null
@@ -183,6 +191,7 @@ table outlast.gate_held with (fillfactor=50, autovacuum_vacuum_threshold=1000, a
 
 table outlast.generation
     number bigint not null
+    restored bigint not null
 
 table outlast.idempotency
     key bytea not null

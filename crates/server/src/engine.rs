@@ -535,6 +535,11 @@ impl Engine {
         Health { ready, store, reason: trouble.map(Trouble::code), dead, hung, stopping }
     }
 
+    /// Waits until the store has gone back in time, and returns how.
+    pub(crate) async fn replaced(&self) -> String {
+        self.shared().vitals.replaced().await
+    }
+
     /// Waits until an essential task has died, and returns which.
     pub(crate) async fn died(&self) -> String {
         self.shared().vitals.died().await

@@ -82,6 +82,9 @@ pub enum ServeError {
     /// A vital task has ended.
     #[error("{0}; the server stops so that its supervisor restarts it")]
     Dead(String),
+    /// The store went back in time: what this process remembers of it is void.
+    #[error("{0}; the server starts again")]
+    Replaced(String),
     /// The store did not answer when the server started.
     #[error("cannot read the store: {0}")]
     Store(#[from] StoreError),
@@ -156,6 +159,7 @@ impl Server {
             tokio::select! {
                 () = &mut shutdown => break,
                 // A graceful shutdown is impossible. Leases and transactions protect accepted jobs.
+                why = engine.replaced() => return Err(ServeError::Replaced(why)),
                 why = engine.died() => return Err(ServeError::Dead(why)),
                 accepted = listener.accept() => match accepted {
                     Ok((stream, from)) => acceptor.let_in(stream, from, &site, &connections.all),

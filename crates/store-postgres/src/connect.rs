@@ -16,7 +16,8 @@ use uuid::Uuid;
 use crate::connection::Connection;
 use crate::error::OpenError;
 use crate::failure::words;
-use crate::hosts::{Hosts, take_session_attrs};
+use crate::hosts::{Hosts, Role, take_session_attrs};
+use crate::lineage::{Found, Lineage};
 use crate::migrate;
 use crate::silence::ConnectionId;
 use crate::tls::Wanted;
@@ -69,8 +70,20 @@ pub(crate) struct Address {
     tls: Tls,
     /// Longest that one statement of a batch may take.
     statement_limit: Duration,
-    /// The generation that the store had when it was opened.
-    generation: Option<u64>,
+    /// The generations that the store had when it was opened.
+    generation: Option<Generation>,
+    /// What this server has acknowledged, and must find on a new primary; none while it is dealt
+    /// with that something is missing.
+    lineage: Option<Lineage>,
+}
+
+/// How often a store went back in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation {
+    /// Rises with each restore, and when commits are lost.
+    pub(crate) number: u64,
+    /// The number of the latest restore.
+    pub(crate) restored: u64,
 }
 
 #[derive(Clone)]
@@ -90,7 +103,7 @@ pub(crate) type OnNotice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// A connection, with what ends the task that reads from it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct OpenConnection {
     pub(crate) client: Client,
     pub(crate) reader: AbortHandle,
 }
@@ -133,7 +146,8 @@ impl Address {
         let hosts = Hosts::of(&config, prepare).map_err(wrong)?;
         let tls = Tls { wanted, connector };
         let statement_limit = STATEMENT_LIMIT;
-        Ok(Self { hosts, durable, tls, statement_limit, generation: None })
+        let lineage = Some(Lineage::new());
+        Ok(Self { hosts, durable, tls, statement_limit, generation: None, lineage })
     }
 
     /// Gives statements of batches no more than this time.
@@ -147,8 +161,18 @@ impl Address {
     }
 
     /// Writes to a store of this generation only.
-    pub(crate) fn of_generation(self, generation: u64) -> Self {
+    pub(crate) fn of_generation(self, generation: Generation) -> Self {
         Self { generation: Some(generation), ..self }
+    }
+
+    /// Returns what this server has acknowledged.
+    pub(crate) const fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.as_ref()
+    }
+
+    /// Writes although something is missing, to deal with that, and although another server has done so.
+    pub(crate) fn recovering(&self) -> Self {
+        Self { lineage: None, generation: None, ..self.clone() }
     }
 
     /// Returns what connections are encrypted with, if they are.
@@ -172,12 +196,12 @@ impl Address {
     }
 
     /// Opens a connection.
-    pub(crate) async fn connect(&self) -> Result<Link, OpenError> {
+    pub(crate) async fn connect(&self) -> Result<OpenConnection, OpenError> {
         self.hosts.dial(self, None).await
     }
 
     /// Opens a connection, and calls `heard` with each message on the channels that it listens to.
-    pub(crate) async fn listener(&self, heard: OnNotice) -> Result<Link, OpenError> {
+    pub(crate) async fn listener(&self, heard: OnNotice) -> Result<OpenConnection, OpenError> {
         self.hosts.dial(self, Some(heard)).await
     }
 
@@ -187,7 +211,7 @@ impl Address {
         config: &Config,
         place: &str,
         heard: Option<OnNotice>,
-    ) -> Result<Link, OpenError> {
+    ) -> Result<OpenConnection, OpenError> {
         if !self.hosts.is_behind_pooler() {
             // From the first statement on: a database or role may have a limit of its own.
             let given = config.get_options().unwrap_or_default();
@@ -215,7 +239,7 @@ impl Address {
         config: &Config,
         place: &str,
         heard: Option<OnNotice>,
-    ) -> Result<Link, OpenError> {
+    ) -> Result<OpenConnection, OpenError> {
         let connecting = async {
             let connected = config.connect(self.connector()).await;
             connected.map_err(|error| self.refused(&error, place))
@@ -234,7 +258,7 @@ impl Address {
                 }
             }
         });
-        Ok(Link { client, reader: reader.abort_handle() })
+        Ok(OpenConnection { client, reader: reader.abort_handle() })
     }
 
     /// Opens a connection for writing.
@@ -244,7 +268,7 @@ impl Address {
             let client = connection.client();
             // Another host may answer at the address now; an import may have begun since the store
             // was opened, or it was restored.
-            self.refuse_standby(client).await?;
+            self.refuse_replaced(client).await?;
             Self::refuse_half_imported(client).await?;
             self.refuse_restored(client).await
         };
@@ -253,7 +277,7 @@ impl Address {
     }
 
     /// Opens a connection for reading.
-    pub(crate) async fn reader(&self) -> Result<(Link, ConnectionId), OpenError> {
+    pub(crate) async fn reader(&self) -> Result<(OpenConnection, ConnectionId), OpenError> {
         let link = self.connect().await?;
         let line = self.set(&link, &Self::reader_settings()).await?;
         Ok((link, line))
@@ -267,7 +291,7 @@ impl Address {
     }
 
     /// Sets up a connection, which is given up when that fails.
-    async fn set(&self, link: &Link, settings: &str) -> Result<ConnectionId, OpenError> {
+    async fn set(&self, link: &OpenConnection, settings: &str) -> Result<ConnectionId, OpenError> {
         let setting = async {
             link.client.batch_execute(settings).await?;
             Ok(ConnectionId::of(&link.client).await?)
@@ -339,7 +363,7 @@ impl Address {
     pub(crate) async fn open(&self) -> Result<Opened, OpenError> {
         let link = self.connect().await?;
         self.refuse_transaction_pooling(&link).await?;
-        let Link { mut client, reader } = link;
+        let OpenConnection { mut client, reader } = link;
         self.check(&client).await?;
         self.refuse_standby(&client).await?;
         client
@@ -357,7 +381,7 @@ impl Address {
     ///
     /// A mark that is made in one session must be seen in that session, and in no other. Nothing is
     /// prepared for that: it would fail in less clear words.
-    async fn refuse_transaction_pooling(&self, link: &Link) -> Result<(), OpenError> {
+    async fn refuse_transaction_pooling(&self, link: &OpenConnection) -> Result<(), OpenError> {
         let mark = Uuid::now_v7().to_string();
         link.client
             .batch_execute(&format!("select set_config('outlast.session', '{mark}', false)"))
@@ -372,11 +396,30 @@ impl Address {
     }
 
     /// Refuses what only follows a primary.
-    async fn refuse_standby(&self, client: &Client) -> Result<(), OpenError> {
-        let row = client.query_one("select pg_is_in_recovery()", &[]).await?;
-        match row.try_get(0)? {
-            true => Err(OpenError::ReadOnly { place: self.place() }),
-            false => Ok(()),
+    async fn refuse_standby(&self, client: &Client) -> Result<u32, OpenError> {
+        let place = self.place();
+        match Role::of(client).await? {
+            Role::Standby => Err(OpenError::ReadOnly { place }),
+            Role::Primary(timeline) => {
+                self.hosts.note_timeline(timeline, &place).map(|()| timeline)
+            }
+        }
+    }
+
+    /// Refuses a primary that took the place of another one, until it is known what it lacks.
+    async fn refuse_replaced(&self, client: &Client) -> Result<(), OpenError> {
+        let timeline = self.refuse_standby(client).await?;
+        let Some(lineage) = self.lineage.as_ref().filter(|it| !it.is_settled(timeline)) else {
+            return Ok(());
+        };
+        match lineage.look(client, timeline).await? {
+            Found::Settled => Ok(()),
+            Found::Others(words) => Err(OpenError::FailedOver(words)),
+            Found::Loss => {
+                let words = "a standby took the primary's place and lacks acknowledged commits: \
+                             finding out which";
+                Err(OpenError::FailedOver(words.into()))
+            }
         }
     }
 
@@ -394,12 +437,13 @@ impl Address {
         if found == known {
             return Ok(());
         }
+        let (known, found) = (known.number, found.number);
         Err(OpenError::Restored { place: self.place(), known, found })
     }
 
     /// Tells which migrations opening would run, and changes nothing.
     pub(crate) async fn look(&self) -> Result<SchemaStatus, OpenError> {
-        let Link { client, .. } = self.connect().await?;
+        let OpenConnection { client, .. } = self.connect().await?;
         self.check(&client).await?;
         client.batch_execute(&Self::reader_settings()).await?;
         migrate::look(&client).await
@@ -439,17 +483,17 @@ impl Address {
 /// # Errors
 /// When the address is wrong, or PostgreSQL cannot be reached.
 pub async fn connect(url: &str) -> Result<(Client, AbortHandle), OpenError> {
-    let Link { client, reader } = Address::parse(url, true)?.connect().await?;
+    let OpenConnection { client, reader } = Address::parse(url, true)?.connect().await?;
     Ok((client, reader))
 }
 
-/// Whether a pooler refuses what libpq calls options. PgBouncer does unless it is told to ignore them.
+/// Whether a pooler refuses what libpq calls options. PgBouncer does unless it is set to ignore them.
 fn refuses_options(reason: &str) -> bool {
     reason.contains("unsupported startup parameter") && reason.contains("options")
 }
 
 /// Returns the mark of the session that answers.
-async fn mark_of(link: &Link) -> Result<String, OpenError> {
+async fn mark_of(link: &OpenConnection) -> Result<String, OpenError> {
     let asking = "select current_setting('outlast.session', true)";
     let answer = link.client.simple_query(asking).await?;
     let mark = answer.iter().find_map(|message| match message {
@@ -460,9 +504,13 @@ async fn mark_of(link: &Link) -> Result<String, OpenError> {
 }
 
 /// Returns the store's generation.
-pub(crate) async fn generation(client: &Client) -> Result<u64, OpenError> {
-    let row = client.query_one("select max(number) from outlast.generation", &[]).await?;
-    Ok(row.try_get::<_, Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok()).unwrap_or(1))
+pub(crate) async fn generation(client: &Client) -> Result<Generation, OpenError> {
+    let sql = "select max(number), max(restored) from outlast.generation";
+    let row = client.query_one(sql, &[]).await?;
+    let number = |at| -> Result<u64, OpenError> {
+        Ok(row.try_get::<_, Option<i64>>(at)?.and_then(|it| u64::try_from(it).ok()).unwrap_or(1))
+    };
+    Ok(Generation { number: number(0)?, restored: number(1)? })
 }
 
 /// Returns the latest time that is known to have been acted at. Servers that run go on from it when

@@ -132,10 +132,11 @@ pub enum OpenError {
     /// An import into the store was not finished.
     #[error("the store is half imported: it holds a part of an export")]
     HalfImported,
-    /// It was restored while a server that had it open was cut off from it.
+    /// It went back in time while a server had it open: it was restored, or a standby took the
+    /// primary's place that lacked some commits.
     #[error(
-        "the store at {place} was restored since this server opened it (generation {found}, the \
-         server knows {known}): restart the server"
+        "the store at {place} was restored or lost commits since this server opened it (generation \
+         {found}, the server knows {known})"
     )]
     Restored {
         /// Host and port.
@@ -145,6 +146,9 @@ pub enum OpenError {
         /// Its generation now.
         found: u64,
     },
+    /// A standby took the primary's place, and it is not known yet what it lacks.
+    #[error("{0}")]
+    FailedOver(String),
     /// An import needs a store that no server uses.
     #[error("the store at {place} is in use: a server or another import is connected to it")]
     InUse {
@@ -159,6 +163,7 @@ impl From<OpenError> for StoreError {
             OpenError::ReadOnly { .. } | OpenError::NoPrimary { has_standby: true, .. } => {
                 Self::ReadOnly(error.to_string())
             }
+            OpenError::Restored { .. } => Self::Replaced(error.to_string()),
             _ => Self::Unavailable(error.to_string()),
         }
     }

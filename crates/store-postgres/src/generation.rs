@@ -22,7 +22,8 @@ const RENEW: &str = "with clock as (
          select 1, greatest($1::bigint, (seconds * $2::bigint)::bigint) from clock
          on conflict (id) do update set latest = greatest(e.latest + $1, excluded.latest))
      update outlast.generation set number = greatest(number + 1,
-         (select (seconds * 1000000)::bigint from clock))
+         (select (seconds * 1000000)::bigint from clock)),
+         restored = greatest(number + 1, (select (seconds * 1000000)::bigint from clock))
      returning number";
 
 /// Servers of before have no lane any more.

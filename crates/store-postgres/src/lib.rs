@@ -10,9 +10,10 @@
 //! ```
 //!
 //! - [`connection`]: one connection, its prepared statements, and pipelining
-//! - [`connect`]: addresses, session settings, durability
+//! - [`connect`]: addresses, session settings, durability; [`hosts`]: which host is the primary
 //! - [`diagnostics`]: what PostgreSQL says about itself, for `outlast doctor`
 //! - [`generation`]: how often the store was restored
+//! - [`lineage`]: whether the store still has what was acknowledged; [`recovery`]: what if not
 //! - [`floors`]: where scans begin, so that they do not walk over what was deleted
 //! - [`tls`]: which server is trusted, as libpq's `sslmode` says
 //! - [`notify`]: signals between servers
@@ -32,11 +33,13 @@ mod failure;
 mod floors;
 mod generation;
 mod hosts;
+mod lineage;
 mod migrate;
 mod notify;
 mod partitions;
 mod postgres_store;
 mod read;
+mod recovery;
 mod row;
 mod silence;
 mod tls;

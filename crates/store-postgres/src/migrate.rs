@@ -39,6 +39,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0005_handled_dead_letters",
         text: include_str!("../migrations/0005_handled_dead_letters.sql"),
     },
+    Migration { name: "0006_failovers", text: include_str!("../migrations/0006_failovers.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::connect::{Address, Link, OnNotice};
+use crate::connect::{Address, OnNotice, OpenConnection};
 use crate::failure::words;
 use crate::floors::Block;
 use crate::floors::look::AllFloors;
@@ -254,7 +254,7 @@ fn messages(own: &Own, of: Vec<i64>, say: Vec<Signal>) -> Vec<Message> {
 
 /// A connection that listens.
 struct Joined {
-    link: Link,
+    link: OpenConnection,
 }
 
 impl Drop for Joined {

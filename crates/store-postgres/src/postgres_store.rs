@@ -31,13 +31,14 @@ use outlast_store_rules::migration::SchemaStatus;
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;
 
-use crate::connect::{Address, Options, generation, latest_time};
+use crate::connect::{Address, Generation, Options, generation, latest_time};
 use crate::error::OpenError;
 use crate::floors::Place;
 use crate::floors::look::AllFloors;
 use crate::notify::Notifier;
 use crate::partitions::{self, Resting};
 use crate::read::{self, Readers};
+use crate::recovery;
 use crate::silence::Silence;
 use crate::writer::{STATEMENT_LIMIT, Time, Writer};
 
@@ -60,6 +61,8 @@ struct Inner {
     pruner: Mutex<Option<Writer>>,
     /// Which partitions of history are not looked at for a while.
     resting: Resting,
+    /// One at a time deals with what a new primary lacks.
+    recovering: Mutex<()>,
     readers: Readers,
     /// For what the server itself must know.
     background: Readers,
@@ -70,7 +73,8 @@ struct Inner {
     address: Address,
     place: String,
     durable: bool,
-    generation: u64,
+    generation: Generation,
+    reach: ScanBudget,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -146,6 +150,7 @@ impl PostgresStore {
             writers,
             pruner,
             resting: Resting::default(),
+            recovering: Mutex::default(),
             beats: OnceLock::new(),
             time,
             floors,
@@ -158,6 +163,7 @@ impl PostgresStore {
             place,
             durable,
             generation,
+            reach,
             clock,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -262,6 +268,22 @@ impl PostgresStore {
         writer.lock().await
     }
 
+    /// Deals with what a new primary lacks, if that was found.
+    async fn deal_with_loss(&self) -> Result<(), StoreError> {
+        let Inner { address, clock, time, silence, reach, recovering, .. } = &*self.inner;
+        let Some(lineage) = address.lineage() else { return Ok(()) };
+        if lineage.loss().is_none() {
+            return Ok(());
+        }
+        let _turn = recovering.lock().await;
+        let Some(loss) = lineage.loss() else { return Ok(()) };
+        let new = || {
+            let (time, silence) = (Arc::clone(time), Arc::clone(silence));
+            Writer::new(address.recovering(), clock.clone(), time, silence, *reach)
+        };
+        recovery::recover(address, lineage, &loss, new()).await
+    }
+
     /// Returns the settings of the writer's connection.
     #[doc(hidden)]
     #[must_use]
@@ -273,12 +295,16 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn apply(&self, batch: Arc<Batch>) -> Result<Applied, StoreError> {
+        self.deal_with_loss().await?;
         let mut writer = match batch.commands.first() {
             Some(Command::Prune(_)) => self.inner.pruner.lock().await,
             _ => self.writer(&batch).await,
         };
         let applied = writer.as_mut().ok_or(StoreError::Closed)?.apply(&batch).await;
         drop(writer);
+        if let (Ok(applied), Some(lineage)) = (&applied, self.inner.address.lineage()) {
+            lineage.applied(&batch, applied);
+        }
         if batch.commands.iter().any(|command| matches!(command, Command::Reset)) {
             self.inner.floors.forget();
         }
@@ -298,6 +324,10 @@ impl Store for PostgresStore {
         for writer in writers {
             let mut writer = writer.lock().await;
             let resolved = writer.as_mut().ok_or(StoreError::Closed)?.resolve(id).await?;
+            if let (Resolved::Applied(_), Some(lineage)) = (&resolved, self.inner.address.lineage())
+            {
+                lineage.resolved(id);
+            }
             if resolved != Resolved::Unknown {
                 return Ok(resolved);
             }
@@ -495,8 +525,8 @@ impl Store for PostgresStore {
         let durable = self.inner.durable;
         let durability =
             if durable { "fsync=on, synchronous_commit=on" } else { "synchronous_commit=off" };
-        let generation = self.inner.generation;
-        StoreFacts { kind: "postgres", folder: None, durability, durable, generation }
+        let Generation { number: generation, restored } = self.inner.generation;
+        StoreFacts { kind: "postgres", folder: None, durability, durable, generation, restored }
     }
 
     fn signal(&self, signals: Vec<Signal>) {

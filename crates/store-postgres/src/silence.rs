@@ -22,7 +22,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
-use crate::connect::{Address, Link};
+use crate::connect::{Address, OpenConnection};
 
 /// How long an answer may take before PostgreSQL is asked about it, and between two such questions.
 const MOMENT: Duration = Duration::from_secs(3);
@@ -167,7 +167,7 @@ impl Silence {
     async fn look(&self, line: ConnectionId) -> Found {
         let looking = async {
             let _turn = self.turn.lock().await;
-            let Link { client, reader } = self.address.connect().await.ok()?;
+            let OpenConnection { client, reader } = self.address.connect().await.ok()?;
             let (pid, start) = line.backend;
             let row = client.query_opt(LOOK, &[&pid, &start]).await;
             reader.abort();

@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tokio_postgres::{Client, Statement};
 
-use crate::connect::{Address, Link, Options};
+use crate::connect::{Address, OpenConnection, Options};
 use crate::error::OpenError;
 use crate::failure::Failure;
 use crate::migrate::{SCHEMA_VERSION, look};
@@ -67,7 +67,7 @@ impl PostgresSource {
     /// Returns why it cannot be read.
     pub async fn open(url: &str, options: &Options) -> Result<Self, OpenError> {
         let address = Address::parse(url, !options.unsafe_no_fsync)?;
-        let Link { client, reader } = address.connect().await?;
+        let OpenConnection { client, reader } = address.connect().await?;
         let session = Session::new(client, reader, "outlast export").await?;
         let end = Instant::now() + TAKE_IN_LIMIT;
         loop {

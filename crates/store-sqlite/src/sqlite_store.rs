@@ -338,7 +338,14 @@ impl Store for SqliteStore {
             "journal_mode=wal, synchronous=off"
         };
         let Inner { durable, generation, .. } = *self.inner;
-        StoreFacts { kind: "sqlite", folder: Some(folder), durability, durable, generation }
+        StoreFacts {
+            kind: "sqlite",
+            folder: Some(folder),
+            durability,
+            durable,
+            generation,
+            restored: generation,
+        }
     }
 
     async fn close(&self) -> Result<(), StoreError> {

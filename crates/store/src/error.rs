@@ -37,6 +37,10 @@ pub enum StoreError {
     /// What was read back breaks an invariant.
     #[error("stored data is damaged: {0}")]
     Corrupt(String),
+    /// The store went back in time since it was opened: it was restored, or lost what it had
+    /// acknowledged. It must be opened again, by a server that starts from scratch.
+    #[error("store was replaced: {0}")]
+    Replaced(String),
     /// The store was closed.
     #[error("store is closed")]
     Closed,

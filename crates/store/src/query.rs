@@ -522,7 +522,10 @@ pub struct StoreFacts {
     pub durability: &'static str,
     /// Whether a commit survives a power cut.
     pub durable: bool,
-    /// Rises from 1 with each restore of a backup: what a worker was given by a store of a
-    /// lower one is void.
+    /// Rises from 1 with each restore of a backup, and when a store loses what it has
+    /// acknowledged.
     pub generation: u64,
+    /// The generation of the latest restore. Beyond it, the generation rises when the store loses
+    /// what it has acknowledged: what workers hold of this generation or later stays valid.
+    pub restored: u64,
 }

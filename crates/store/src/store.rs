@@ -207,6 +207,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
             durability: "none",
             durable: false,
             generation: 1,
+            restored: 1,
         }
     }
 

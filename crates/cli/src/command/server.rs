@@ -1,5 +1,7 @@
 //! `outlast server`: picks the store, starts the server, stops it in order.
 
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use outlast_server::handlers::Handlers;
 use outlast_server::tls::{Tls, TlsFiles};
 use outlast_server::{Engine, Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
+use outlast_worker::handover;
 
 use super::packs;
 use super::store;
@@ -105,11 +108,19 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         let reserved = Reserved::new(config.listen).map_err(failed)?;
         let store = tokio::select! {
             opened = store::open(&config.database, unsafe_no_fsync) => opened?,
-            () = stops.interrupts.next() => return Ok(Exit::Ok),
+            () = stops.interrupts.next() => return Ok(Served::Ended),
         };
         let started = Started { config: &config, source: &source, engine: &started };
         serve(store, reserved, settings, started, stops).await
     });
+    let outcome = match outcome {
+        Ok(Served::Ended) => Ok(Exit::Ok),
+        Ok(Served::Replaced(address)) => {
+            runtime.shutdown_timeout(LAST_LOOKUPS);
+            return Err(start_again(address, environment));
+        }
+        Err(failure) => Err(failure),
+    };
     // What is left is a look-up of a host name at most.
     runtime.shutdown_timeout(LAST_LOOKUPS);
     outcome
@@ -234,12 +245,13 @@ async fn serve(
     settings: ServerSettings,
     Started { config, source, engine }: Started<'_>,
     Stops { mut interrupts, mut hangups }: Stops,
-) -> Result<Exit, Failure> {
+) -> Result<Served, Failure> {
     warn_of_switches(config);
     let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let in_force = settings.packs.clone();
     let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
+    let address = server.address();
     // Nothing else sets it.
     let _ = engine.set(server.engine());
     let reloadable = Reloadable { access, tls, engine: server.engine() };
@@ -248,7 +260,7 @@ async fn serve(
     tokio::pin!(running);
     loop {
         tokio::select! {
-            ended = &mut running => return ended.map(|()| Exit::Ok).map_err(failed),
+            ended = &mut running => return served(ended, address),
             () = interrupts.next() => break,
             () = hangups.next() => {
                 packs::read_again(&config.packs, &in_force);
@@ -259,9 +271,52 @@ async fn serve(
     service_manager::stopping();
     stop.send(()).unwrap_or_default();
     tokio::select! {
-        ended = &mut running => ended.map(|()| Exit::Ok).map_err(failed),
+        ended = &mut running => ended.map(|()| Served::Ended).map_err(failed),
         () = interrupts.next() => Err(Failure::failed("second signal, stopped without a clean shutdown")),
     }
+}
+
+/// How serving came to an end.
+#[derive(Clone, Copy, Debug)]
+enum Served {
+    /// As it was asked to.
+    Ended,
+    /// The store went back in time. The server listened on this address.
+    Replaced(SocketAddr),
+}
+
+fn served(ended: Result<(), ServeError>, address: SocketAddr) -> Result<Served, Failure> {
+    match ended {
+        Err(error @ ServeError::Replaced(_)) => {
+            tracing::warn!("{error}");
+            Ok(Served::Replaced(address))
+        }
+        ended => ended.map(|()| Served::Ended).map_err(failed),
+    }
+}
+
+/// Executes this program again in the same process, with its settings and with nothing else of what it
+/// remembers. Returns why it cannot.
+fn start_again(address: SocketAddr, environment: &Environment) -> Failure {
+    let words = listening_on(std::env::args_os(), address);
+    let failed = handover::start_again(&words, environment.variables(), Environment::is_harmless);
+    Failure::failed(format!("cannot start again: {failed}"))
+}
+
+/// Returns the arguments with the address that was listened on: port 0 would become another one.
+fn listening_on(words: impl Iterator<Item = OsString>, address: SocketAddr) -> Vec<OsString> {
+    let mut all = Vec::new();
+    let mut is_address = false;
+    for word in words {
+        let text = word.to_string_lossy();
+        let (is_flag, holds_it) = (text == "--listen", text.starts_with("--listen="));
+        if !is_address && !is_flag && !holds_it {
+            all.push(word);
+        }
+        is_address = is_flag && !is_address;
+    }
+    all.extend(["--listen".into(), address.to_string().into()]);
+    all
 }
 
 fn warn_of_switches(config: &ServerConfig) {
@@ -345,4 +400,19 @@ pub(super) fn budgets(config: &ServerConfig) -> Budgets {
 
 pub(super) fn length(duration: Duration) -> Span {
     Span::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::listening_on;
+
+    #[test]
+    fn server_that_starts_again_listens_where_it_did() {
+        let address = "127.0.0.1:4321".parse().unwrap();
+        let after = |words: &str| listening_on(words.split(' ').map(Into::into), address);
+        let whole = ["outlast", "server", "--packs", "x", "--listen", "127.0.0.1:4321"];
+        assert_eq!(after("outlast server --packs x"), whole);
+        assert_eq!(after("outlast server --listen 127.0.0.1:0 --packs x"), whole);
+        assert_eq!(after("outlast server --listen=127.0.0.1:0 --packs x"), whole);
+    }
 }

@@ -140,6 +140,9 @@ impl BatchWriter {
             shared.write_ended(lane, ended);
             note_new_jobs(shared, &batch.commands, &result);
         }
+        if let Err(StoreError::Replaced(why)) = &result {
+            shared.vitals.store_was_replaced(why);
+        }
         let id = batch.id;
         // The store keeps no clone, so nothing is copied.
         let commands = Arc::unwrap_or_clone(batch).commands;

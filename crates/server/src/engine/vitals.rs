@@ -8,7 +8,7 @@ use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::FutureExt as _;
 use outlast_core::time::{BootTime, Span};
@@ -21,6 +21,9 @@ use crate::clock::boot_time;
 pub(crate) struct Vitals {
     dead: Arc<Mutex<Option<String>>>,
     died: CancellationToken,
+    /// Why the server must start again, if it must.
+    replaced: Arc<OnceLock<String>>,
+    was_replaced: CancellationToken,
     tasks: Arc<Mutex<Vec<Task>>>,
 }
 
@@ -54,6 +57,18 @@ impl Vitals {
             let hangs = since != BootTime::default() && busy > most;
             hangs.then(|| format!("{} has not paused for {} s", task.name, busy.as_secs()))
         })
+    }
+
+    /// Notes that the store went back in time: what this process remembers is void.
+    pub(crate) fn store_was_replaced(&self, why: &str) {
+        self.replaced.get_or_init(|| why.to_owned());
+        self.was_replaced.cancel();
+    }
+
+    /// Waits until the store has gone back in time.
+    pub(crate) async fn replaced(&self) -> String {
+        self.was_replaced.cancelled().await;
+        self.replaced.get().cloned().unwrap_or_default()
     }
 
     fn enter(&self, name: &str) -> Arc<AtomicU64> {

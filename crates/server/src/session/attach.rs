@@ -213,9 +213,10 @@ fn hold(session: &mut Session, stored: &[InFlightJob], hello: &Hello) {
 }
 
 /// Refuses a worker whose jobs come from the store before it was restored from a backup: the
-/// restored store gives the same epochs to other workers.
+/// restored store gives the same epochs to other workers. A store that lost its last commits keeps
+/// its workers.
 fn check_generation(engine: &Engine, hello: &Hello) -> Result<(), Refused> {
-    let (theirs, ours) = (hello.store_generation, engine.store().facts().generation);
+    let (theirs, ours) = (hello.store_generation, engine.store().facts().restored);
     if hello.resumed && theirs != 0 && theirs < ours {
         let reason = format!(
             "the store was restored from a backup: it is of generation {ours}, and what the \

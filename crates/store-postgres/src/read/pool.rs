@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::connect::{Address, Link};
+use crate::connect::{Address, OpenConnection};
 use crate::failure::Failure;
 use crate::silence::{ConnectionId, Silence};
 
@@ -123,8 +123,8 @@ impl Readers {
     }
 }
 
-impl From<(Link, ConnectionId)> for Open {
-    fn from((link, line): (Link, ConnectionId)) -> Self {
+impl From<(OpenConnection, ConnectionId)> for Open {
+    fn from((link, line): (OpenConnection, ConnectionId)) -> Self {
         Self { client: link.client, reader: link.reader, line, statements: Mutex::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! Several hosts, of which one is the primary; poolers in between.
 
 use std::net::TcpListener;
-use std::time::Instant;
+use tokio::time::Instant;
 
 use outlast_cluster::{Bouncer, Cluster, Pooling, Stop};
 use outlast_store::Store as _;

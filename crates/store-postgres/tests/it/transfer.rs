@@ -40,6 +40,7 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("arrival_watch", "a promise of a moment"),
     ("migration", "is about the store's own schema"),
     ("generation", "is about the store's own restores"),
+    ("failover", "is about the store's own hosts"),
     ("gate", "limits count from zero after an import"),
     ("gate_held", "limits count from zero after an import"),
     ("limit_version", "is about what the servers that run have read"),

@@ -15,7 +15,7 @@ use super::loaded::{KnownWorker, Loaded};
 use crate::rules::Context;
 
 /// Why an attempt is noted a second time.
-pub const ADOPTED: &str = "the store lost that it was claimed, and the server knew";
+pub const ADOPTED: &str = "the store lost that it began, and the server knew";
 
 /// Decides whether a worker holds a job that the store believes to be claimable.
 ///
@@ -28,6 +28,13 @@ pub fn adopt<'a>(
     context: &Context,
 ) -> Result<Decided<'a>, MoveRefusal> {
     let current = loaded.job.epoch;
+    if is_held(loaded, adopt) {
+        return Ok(decided(
+            adopt,
+            EventKind::Start,
+            context.decide(&loaded.job, JobEvent::Start, 0)?,
+        ));
+    }
     if adopt.epoch <= current {
         return Err(Refusal::Superseded { reported: adopt.epoch, current }.into());
     }
@@ -36,14 +43,20 @@ pub fn adopt<'a>(
     }
     let event = JobEvent::Claim { worker: Some(adopt.worker), starts: true };
     let claimed = context.decide(&loaded.job, event, 0)?;
+    let claimed = Transition { next_epoch: adopt.epoch, ..claimed };
+    Ok(decided(adopt, EventKind::Claim, claimed))
+}
+
+/// Whether the worker holds this attempt, as far as the store knows.
+fn is_held(loaded: &Loaded, adopt: &Adopt) -> bool {
+    let holder = loaded.attempt().and_then(|attempt| attempt.worker);
+    loaded.job.epoch == adopt.epoch && holder == Some(adopt.worker)
+}
+
+fn decided(adopt: &Adopt, kind: EventKind, transition: Transition) -> Decided<'_> {
     let evidence = Evidence::from(ADOPTED);
-    Ok(Decided {
-        transition: Transition { next_epoch: adopt.epoch, ..claimed },
-        kind: EventKind::Claim,
-        by: Cow::Borrowed(&adopt.by),
-        detail: Cow::Owned(EndDetail { evidence, ..EndDetail::default() }),
-        ended_by: "",
-    })
+    let detail = Cow::Owned(EndDetail { evidence, ..EndDetail::default() });
+    Decided { transition, kind, by: Cow::Borrowed(&adopt.by), detail, ended_by: "" }
 }
 
 /// Returns the events that say what was lost.
@@ -79,11 +92,11 @@ pub fn events<'a>(note: &'a NoteLoss, at: Timestamp) -> impl Iterator<Item = Eve
                 Some(epoch),
                 worker,
             ),
-            LostFact::Result { epoch } => (
+            LostFact::Result { epoch, worker } => (
                 EventName::StoreResultLost,
                 "an attempt has ended, and the store lost how: it counts as lost",
-                epoch,
-                None,
+                Some(epoch),
+                worker,
             ),
         };
         Event { job: Some(*job), epoch, worker, ..event(kind, words) }

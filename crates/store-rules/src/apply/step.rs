@@ -291,7 +291,7 @@ pub fn step<'a>(
         ran: outcome.and_then(|_| outbox.events.last()?.duration),
         holder: attempt
             .and_then(|attempt| attempt.worker)
-            .or(taker(transition))
+            .or_else(|| taker(transition))
             .filter(|_| outcome.is_none()),
         dead_letter: transition.dead_letter.is_some(),
         at: now,
@@ -461,7 +461,7 @@ fn log(loaded: &Loaded, decided: &Decided<'_>, now: Timestamp, outbox: &mut Outb
     let facts = Facts {
         job: &loaded.stored,
         kind: decided.kind,
-        worker: attempt.and_then(|attempt| attempt.worker).or(taker(&decided.transition)),
+        worker: attempt.and_then(|attempt| attempt.worker).or_else(|| taker(&decided.transition)),
         has_started: attempt.is_some_and(|attempt| attempt.started.is_some()),
         began,
         at: now,

@@ -12,8 +12,9 @@ use crate::conformance::Harness;
 use crate::conformance::world::{Hand, World};
 
 cases![
-    job_that_a_worker_holds_is_given_to_nobody_else,
+    job_that_a_worker_holds_is_given_to_no_other,
     adopted_attempt_ends_like_any_other,
+    attempt_whose_start_was_lost_counts_as_started,
     only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted,
     each_loss_is_an_event,
 ];
@@ -40,7 +41,7 @@ fn events<H: Harness>(world: &World<'_, H>, names: &[&str]) -> Vec<Event> {
     world.ask(world.store().events(query)).events.into_iter().map(|(_, event)| event).collect()
 }
 
-fn job_that_a_worker_holds_is_given_to_nobody_else<H: Harness>(world: &mut World<'_, H>) {
+fn job_that_a_worker_holds_is_given_to_no_other<H: Harness>(world: &mut World<'_, H>) {
     let (hand, other) = (world.worker(), world.worker());
     let id = world.add_plain();
     let moved = adopt(world, id, hand, 7).unwrap();
@@ -53,7 +54,7 @@ fn job_that_a_worker_holds_is_given_to_nobody_else<H: Harness>(world: &mut World
     assert_eq!((held.len(), held[0].epoch, held[0].started), (1, Epoch(7), true));
     let claimed = events(world, &["job.claimed"]);
     assert_eq!((claimed.len(), claimed[0].worker), (1, Some(hand.worker)));
-    assert!(claimed[0].evidence.text.contains("the store lost"), "{claimed:?}");
+    assert!(claimed[0].evidence.text.contains("the store lost that it began"), "{claimed:?}");
 }
 
 fn adopted_attempt_ends_like_any_other<H: Harness>(world: &mut World<'_, H>) {
@@ -68,24 +69,39 @@ fn adopted_attempt_ends_like_any_other<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.read(id).state, State::Completed);
 }
 
-fn only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted<H: Harness>(world: &mut World<'_, H>) {
+fn attempt_whose_start_was_lost_counts_as_started<H: Harness>(world: &mut World<'_, H>) {
     let hand = world.worker();
+    let id = world.add_plain();
+    world.take(hand);
+    let started = |world: &World<'_, H>| -> Vec<bool> {
+        world.ask(world.store().in_flight_of(hand.worker)).iter().map(|it| it.started).collect()
+    };
+    assert_eq!(started(world), [false]);
+    adopt(world, id, hand, 1).unwrap();
+    assert_eq!(started(world), [true]);
+    // Once more changes nothing.
+    adopt(world, id, hand, 1).unwrap();
+    assert_eq!(events(world, &["job.started"]).len(), 1);
+}
+
+fn only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted<H: Harness>(world: &mut World<'_, H>) {
+    let (hand, other) = (world.worker(), world.worker());
     let id = world.add_plain();
     let claimed = world.run(hand);
     let superseded = |reported, current| {
         let (reported, current) = (Epoch(reported), Epoch(current));
         Err(MoveRefusal::Refused(Refusal::Superseded { reported, current }))
     };
-    assert_eq!(adopt(world, id, hand, 1), superseded(1, 1));
+    assert_eq!(adopt(world, id, other, 1), superseded(1, 1));
     let active = Err(MoveRefusal::Refused(Refusal::WrongState(State::Active)));
     assert_eq!(adopt(world, id, hand, 2), active);
     world.finish(&claimed, hand, ReportedOutcome::Requeued).unwrap();
     assert_eq!(adopt(world, id, hand, 1), superseded(1, 1));
     let stranger = Hand { worker: WorkerId(Uuid::nil()), ..hand };
-    let nobody = Err(MoveRefusal::Refused(Refusal::NotHolder { current: Epoch(1) }));
-    assert_eq!(adopt(world, id, stranger, 2), nobody);
+    let no_holder = Err(MoveRefusal::Refused(Refusal::NotHolder { current: Epoch(1) }));
+    assert_eq!(adopt(world, id, stranger, 2), no_holder);
     world.bury(hand.worker);
-    assert_eq!(adopt(world, id, hand, 2), nobody);
+    assert_eq!(adopt(world, id, hand, 2), no_holder);
     assert_eq!(adopt(world, JobId(Uuid::nil()), hand, 2), Err(MoveRefusal::NotFound));
     assert_eq!(world.read(id).state, State::Available);
 }
@@ -97,7 +113,7 @@ fn each_loss_is_an_event<H: Harness>(world: &mut World<'_, H>) {
     let lost = [
         LostFact::Job,
         LostFact::Claim { epoch, worker: Some(hand.worker) },
-        LostFact::Result { epoch: Some(epoch) },
+        LostFact::Result { epoch, worker: Some(hand.worker) },
     ];
     let lost = lost.map(|what| Lost { job: gone, what }).to_vec();
     let note = NoteLoss { summary: "three facts".into(), lost, by: "server".into() };

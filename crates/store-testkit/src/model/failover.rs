@@ -13,6 +13,13 @@ impl Tx<'_> {
     pub(super) fn adopt(&mut self, adopt: &Adopt) -> Result<Moved, MoveRefusal> {
         let (seq, row) = self.find(adopt.job)?;
         let current = row.job.epoch;
+        let evidence = Evidence::from(failover::ADOPTED);
+        let detail = EndDetail { evidence, ..EndDetail::default() };
+        let holder = row.in_flight.as_ref().and_then(|attempt| attempt.worker);
+        if adopt.epoch == current && holder == Some(adopt.worker) {
+            let cause = Cause { kind: EventKind::Start, by: &adopt.by, detail: &detail };
+            return self.play(seq, JobEvent::Start, 0, &cause);
+        }
         if adopt.epoch <= current {
             return Err(Refusal::Superseded { reported: adopt.epoch, current }.into());
         }
@@ -31,8 +38,6 @@ impl Tx<'_> {
             pack_digest: None,
             gates: Vec::new(),
         };
-        let evidence = Evidence::from(failover::ADOPTED);
-        let detail = EndDetail { evidence, ..EndDetail::default() };
         let cause = Cause { kind: EventKind::Claim, by: &adopt.by, detail: &detail };
         self.apply_transition(seq, &step, &cause, Some(attempt)).ok_or(MoveRefusal::NotFound)
     }

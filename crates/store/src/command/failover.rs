@@ -5,10 +5,11 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use crate::reply::{MoveRefusal, Moved};
 use crate::request::{requests, unit_requests};
 
-/// Notes again that a worker was given a job: the store lost that it was.
+/// Notes again that a worker was given a job, or that it started it: the store lost that.
 ///
-/// The job must be claimable under a lower epoch, and the worker must hold a lease. The attempt
-/// counts as started, because its start may be lost as well. Limits do not count it.
+/// The job must be claimable under a lower epoch, and the worker must hold a lease; or the worker
+/// must hold the attempt. It counts as started, because its start may be lost as well. Limits do not
+/// count it.
 #[derive(Clone, Debug)]
 pub struct Adopt {
     /// The job.
@@ -55,8 +56,10 @@ pub enum LostFact {
     },
     /// How an attempt ended.
     Result {
-        /// The attempt's epoch, if its reporter named it.
-        epoch: Option<Epoch>,
+        /// The attempt's epoch.
+        epoch: Epoch,
+        /// The native worker that had it, if it was one.
+        worker: Option<WorkerId>,
     },
 }
 

@@ -1,5 +1,6 @@
 //! F36: the primary of PostgreSQL dies and a standby takes its place, while jobs come and run.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,13 +65,34 @@ impl Pair {
         std::mem::swap(&mut self.primary, &mut self.standby);
     }
 
+    /// From now on the standby learns nothing of what the primary acknowledges.
+    fn cut_off(&self) {
+        let standby = Self::session(&self.standby);
+        standby.run("alter system set primary_conninfo = ''").expect("a setting");
+        standby.run("select pg_reload_conf()").expect("a reload");
+        let session = Self::session(&self.primary);
+        eventually("the standby is cut off", within(Duration::from_secs(10)), || {
+            (session.number("select count(*) from pg_stat_replication").ok()? == 0).then_some(())
+        });
+    }
+
+    /// Waits until the standby has all that the primary has acknowledged.
+    fn catch_up(&self) {
+        let session = Self::session(&self.primary);
+        let behind = "select count(*) from pg_stat_replication
+            where replay_lsn is null or replay_lsn < pg_current_wal_lsn()";
+        eventually("the standby has caught up", within(Duration::from_secs(10)), || {
+            (session.number(behind).ok()? == 0).then_some(())
+        });
+    }
+
     /// Makes the old primary a copy of the new one.
     fn heal(&mut self) {
         self.standby.follow(&self.primary).expect("a standby");
     }
 }
 
-/// Stores jobs one after another until it is told to stop, each until it is acknowledged.
+/// Stores jobs one after another until it is to stop, each until it is acknowledged.
 fn produce(scene: &Scene, servers: &[Api], stop: &AtomicBool, made: &AtomicUsize, name: &str) {
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -136,6 +158,68 @@ fn five_promotions_of_a_synchronous_standby_under_load_lose_nothing() {
         let log = server.process().log();
         assert!(log.lines().count() < 60 * PROMOTIONS, "{log}");
     }
+}
+
+/// Returns the jobs that events of this name are about.
+fn jobs_of_events(api: &Api, name: &str) -> BTreeSet<String> {
+    let page = api.get(&format!("/api/v1/events?stream=false&type={name}&limit=1000")).expect(200);
+    let all = page["data"].as_array().expect("events");
+    all.iter()
+        .map(|event| event["data"]["job_id"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// The standby lacks the last commits: that jobs were stored, that one was given out, that one ended.
+#[test]
+fn promotion_of_a_standby_that_lags_names_what_is_lost_and_runs_nothing_twice() {
+    let mut pair = Pair::start();
+    let scene = Scene::with(ServerOptions::default().database(&pair.url()));
+    let other = scene.another_server("other");
+    let servers = [scene.api().clone(), Api::new(&other.url())];
+    let worker = scene.worker_with(&WorkerOptions::named("one").concurrency(1));
+    let second = WorkerOptions::named("two").concurrency(1).through(&other.url());
+    let _second = scene.worker_with(&second);
+    // Two jobs run, and two wait, when the standby is cut off.
+    let first: Vec<_> = (0..2).map(|_| scene.run(Run::holding(LEASE))).collect();
+    for job in &first {
+        scene.await_start(job, 1, within(LEASE));
+    }
+    let waiting: Vec<_> = (0..2).map(|_| scene.run(Run::holding(LEASE * 6))).collect();
+    pair.catch_up();
+    pair.cut_off();
+    for job in &waiting {
+        scene.await_start(job, 1, within(LEASE * 3));
+    }
+    let lost: BTreeSet<String> =
+        servers.iter().map(|api| api.ojs_enqueue("nobody.runs.it", &json!({}))).collect();
+    pair.fail_over();
+    for (server, api) in [scene.server(), &other].into_iter().zip(&servers) {
+        eventually("the server has started again", within(BACK), || {
+            server.process().log().contains("the server starts again").then_some(())
+        });
+        await_ready(api, within(BACK));
+    }
+    for api in &servers {
+        assert_eq!(jobs_of_events(api, "store.job_lost"), lost);
+        assert_eq!(jobs_of_events(api, "store.claim_lost"), BTreeSet::new());
+        let ended = jobs_of_events(api, "store.result_lost");
+        assert_eq!(ended, first.iter().cloned().collect());
+    }
+    for job in &waiting {
+        let done = scene.await_status(job, "completed", within(LEASE * 10));
+        assert_eq!((&done["epoch"], &done["losses"]), (&json!(1), &json!(0)), "{done}");
+        assert_eq!(scene.ledger().of(job).len(), 1, "it ran once");
+    }
+    for job in &first {
+        scene.await_status(job, "completed", within(LEASE * 10));
+        assert_eq!(scene.api().outcomes(job), ["lost", "completed"]);
+    }
+    assert_eq!(scene.worker_of(&waiting[0]).is_empty(), worker.id().is_empty());
+    let raised = "select count(*) from outlast.generation where number > restored";
+    let beside =
+        Session::open(&format!("{}/{}", pair.primary.url(), pair.name)).expect("a session");
+    assert_eq!(beside.number(raised).expect("a number"), 1);
+    scene.judge();
 }
 
 /// A pooler in front of PostgreSQL is no reason for a server to behave otherwise.

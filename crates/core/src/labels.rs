@@ -14,6 +14,41 @@ pub const BUILD: &str = "outlast_version";
 pub const VERSION: &str = "version";
 /// What labels of runtimes begin with: `runtime/python=true`.
 const RUNTIME: &str = "runtime/";
+/// What labels of packs begin with: `pack/ops=12a60748f371`.
+const PACK: &str = "pack/";
+/// How much of a pack's digest its label has.
+const DIGEST_CHARS: usize = 12;
+
+/// What is known about a worker, and no user sets.
+#[derive(Clone, Debug, Default)]
+pub struct Facts<'a> {
+    /// Its build.
+    pub build: Option<&'a str>,
+    /// What holds its process trees.
+    pub containment: Option<&'a str>,
+    /// Its runtimes.
+    pub runtimes: &'a [String],
+    /// Its packs, each with its digest.
+    pub packs: Vec<(&'a str, &'a str)>,
+}
+
+/// Returns the label that says which files of a pack a worker has, by the pack's digest.
+#[must_use]
+pub fn of_pack(pack: &str, digest: &str) -> (String, String) {
+    (format!("{PACK}{pack}"), short_digest(digest).to_owned())
+}
+
+/// Returns as much of a digest as people are shown, and labels have.
+#[must_use]
+pub fn short_digest(digest: &str) -> &str {
+    digest.get(..DIGEST_CHARS).unwrap_or(digest)
+}
+
+/// Whether a label says something that a worker's list need not repeat: its runtimes and packs.
+#[must_use]
+pub fn is_of_packs(name: &str) -> bool {
+    name.starts_with(PACK)
+}
 
 /// Why a worker cannot carry a label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +84,8 @@ pub enum LabelError {
 /// Returns whether users cannot set the label of this name.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {
-    [POOL, BUILD, containment::LABEL].contains(&name) || name.starts_with(RUNTIME)
+    [POOL, BUILD, containment::LABEL].contains(&name)
+        || [RUNTIME, PACK].iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn instead(name: &str) -> &'static str {
@@ -57,6 +93,7 @@ fn instead(name: &str) -> &'static str {
         POOL => "name the pool with --pool or worker.pool",
         containment::LABEL => "it says what holds the worker's process trees",
         BUILD => "it is the build of the worker; `version` is yours",
+        _ if name.starts_with(PACK) => "it says which files of a pack the worker has",
         _ => "it says which runtimes the worker has",
     }
 }
@@ -100,18 +137,22 @@ pub fn check_pool(name: &str) -> Result<(), LabelError> {
 }
 
 /// Returns a worker's labels with the reserved ones: its build and what holds its process trees, if
-/// they are known, and its runtimes. Its pool is the label that it came with.
+/// they are known, its runtimes and its packs. Its pool is the label that it came with.
 #[must_use]
-pub fn with_facts<'a>(
+pub fn with_facts(
     mut labels: BTreeMap<String, String>,
-    build: Option<&str>,
-    containment: Option<&str>,
-    runtimes: impl IntoIterator<Item = &'a String>,
+    Facts { build, containment, runtimes, packs }: Facts<'_>,
 ) -> BTreeMap<String, String> {
     labels.retain(|name, _| name == POOL || !is_reserved(name));
     let mut fact = |name: &str, value: &str| labels.insert(name.to_owned(), value.to_owned());
     for runtime in runtimes {
         fact(&format!("{RUNTIME}{runtime}"), "true");
+    }
+    for (pack, digest) in packs {
+        let (name, value) = of_pack(pack, digest);
+        if is_label_name(&name) && is_label_value(&value) {
+            fact(&name, &value);
+        }
     }
     if let Some(kind) = containment {
         fact(containment::LABEL, kind);
@@ -139,6 +180,7 @@ mod tests {
             ("containment", "pidns", "label `containment` is reserved"),
             ("outlast_version", "1", "label `outlast_version` is reserved: it is the build"),
             ("runtime/python", "true", "label `runtime/python` is reserved"),
+            ("pack/ops", "1", "label `pack/ops` is reserved: it says which files of a pack"),
             ("a b", "1", "label `a b` has no name that selectors can ask for"),
             ("zone", "eu west", "label `zone` has the value `eu west`, which selectors cannot"),
         ] {
@@ -153,15 +195,20 @@ mod tests {
     fn what_is_known_about_a_worker_replaces_what_it_says() {
         let said = labels(&[("pool", "gpu"), ("containment", "pidns"), ("runtime/node", "true")]);
         let runtimes = ["shell".to_owned()];
-        let facts = with_facts(said, Some("0.1.0"), None, &runtimes);
+        let digest = "12a60748f371737618c1db57ec48c0029b4bddf9b6e6a5530e5d5fe32a92d911";
+        let packs = vec![("ops", digest), ("a b", digest)];
+        let known = Facts { build: Some("0.1.0"), containment: None, runtimes: &runtimes, packs };
+        let facts = with_facts(said, known);
         let expected = [
             ("outlast_version", "0.1.0"),
+            ("pack/ops", "12a60748f371"),
             ("pool", "gpu"),
             ("runtime/shell", "true"),
             ("version", "0.1.0"),
         ];
         assert_eq!(facts, labels(&expected));
-        let own = with_facts(labels(&[("version", "7")]), Some("0.1.0"), Some("pidns"), []);
+        let known = Facts { build: Some("0.1.0"), containment: Some("pidns"), ..Facts::default() };
+        let own = with_facts(labels(&[("version", "7")]), known);
         assert_eq!((&*own["version"], &*own["containment"]), ("7", "pidns"));
     }
 }

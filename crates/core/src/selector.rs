@@ -101,6 +101,20 @@ impl Selector {
         self.matches(|name| labels.get(name).map(String::as_str))
     }
 
+    /// Asks for one value of a label, and for nothing else of it.
+    #[must_use]
+    pub fn pinned(self, label: String, value: String) -> Self {
+        let mut all = self.without(&label).0;
+        all.insert(Requirement { label, test: Test::In(BTreeSet::from([value])) });
+        Self(all)
+    }
+
+    /// Asks for nothing of a label any more.
+    #[must_use]
+    pub fn without(self, label: &str) -> Self {
+        Self(self.0.into_iter().filter(|requirement| requirement.label != label).collect())
+    }
+
     /// Returns whether a worker with these labels matches; `label` looks one up.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| requirement.holds(&label))

@@ -66,6 +66,8 @@ pub struct Action {
     pub resources: Resources,
     /// Whether two attempts of one job may ever run at the same time.
     pub overlap: Overlap,
+    /// With which files of its pack its jobs run.
+    pub packs: PackPolicy,
     /// Labels that a worker must carry to run it.
     pub required_labels: BTreeMap<String, String>,
     /// Which workers its jobs want besides.
@@ -100,6 +102,15 @@ pub enum Overlap {
     Allowed,
     /// They never do.
     Forbidden,
+}
+
+/// With which files of its pack a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PackPolicy {
+    /// Those that the worker has.
+    Any,
+    /// Only those that its parameters were validated with.
+    Pinned,
 }
 
 /// What a drain does with a running attempt before the grace period is over.

@@ -91,6 +91,7 @@ pub(crate) const ACTION: Keys = Keys {
         "resources",
         "on_drain",
         "overlap",
+        "packs",
         "required_labels",
         "requires",
         "prefers",

@@ -30,8 +30,8 @@ mod source;
 mod yaml;
 
 pub use action::{
-    Action, EntryPoint, OnDrain, OnExhaustion, Overlap, Program, RetrySpec, Runner, SecretAs,
-    SecretSpec,
+    Action, EntryPoint, OnDrain, OnExhaustion, Overlap, PackPolicy, Program, RetrySpec, Runner,
+    SecretAs, SecretSpec,
 };
 pub use error::PackError;
 pub use note::Note;

@@ -37,6 +37,7 @@ mod responder;
 mod response;
 mod route;
 mod schema;
+mod skew;
 mod status_page;
 mod stream;
 mod workers;

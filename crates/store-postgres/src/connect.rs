@@ -75,6 +75,8 @@ pub(crate) struct Address {
     /// What this server has acknowledged, and must find on a new primary; none while it is dealt
     /// with that something is missing.
     lineage: Option<Lineage>,
+    /// Whether it writes although another server has raised the generation.
+    is_recovering: bool,
 }
 
 /// How often a store went back in time.
@@ -147,7 +149,15 @@ impl Address {
         let tls = Tls { wanted, connector };
         let statement_limit = STATEMENT_LIMIT;
         let lineage = Some(Lineage::new());
-        Ok(Self { hosts, durable, tls, statement_limit, generation: None, lineage })
+        Ok(Self {
+            hosts,
+            durable,
+            tls,
+            statement_limit,
+            generation: None,
+            lineage,
+            is_recovering: false,
+        })
     }
 
     /// Gives statements of batches no more than this time.
@@ -172,7 +182,7 @@ impl Address {
 
     /// Writes although something is missing, to deal with that, and although another server has done so.
     pub(crate) fn recovering(&self) -> Self {
-        Self { lineage: None, generation: None, ..self.clone() }
+        Self { lineage: None, is_recovering: true, ..self.clone() }
     }
 
     /// Returns what connections are encrypted with, if they are.
@@ -268,12 +278,13 @@ impl Address {
             let client = connection.client();
             // Another host may answer at the address now; an import may have begun since the store
             // was opened, or it was restored.
-            self.refuse_replaced(client).await?;
+            self.refuse_restored(client).await?;
+            let timeline = self.refuse_replaced(client).await?;
             Self::refuse_half_imported(client).await?;
-            self.refuse_restored(client).await
+            self.refuse_raised(client).await.map(|()| timeline)
         };
-        self.in_time(&self.place(), checking).await?;
-        Ok(connection)
+        let timeline = self.in_time(&self.place(), checking).await?;
+        Ok(connection.on_timeline(timeline))
     }
 
     /// Opens a connection for reading.
@@ -407,13 +418,13 @@ impl Address {
     }
 
     /// Refuses a primary that took the place of another one, until it is known what it lacks.
-    async fn refuse_replaced(&self, client: &Client) -> Result<(), OpenError> {
+    async fn refuse_replaced(&self, client: &Client) -> Result<u32, OpenError> {
         let timeline = self.refuse_standby(client).await?;
         let Some(lineage) = self.lineage.as_ref().filter(|it| !it.is_settled(timeline)) else {
-            return Ok(());
+            return Ok(timeline);
         };
         match lineage.look(client, timeline).await? {
-            Found::Settled => Ok(()),
+            Found::Settled => Ok(timeline),
             Found::Others(words) => Err(OpenError::FailedOver(words)),
             Found::Loss => {
                 let words = "a standby took the primary's place and lacks acknowledged commits: \
@@ -434,11 +445,24 @@ impl Address {
     async fn refuse_restored(&self, client: &Client) -> Result<(), OpenError> {
         let Some(known) = self.generation else { return Ok(()) };
         let found = generation(client).await?;
-        if found == known {
-            return Ok(());
-        }
+        if found.restored == known.restored { Ok(()) } else { Err(self.restored(known, found)) }
+    }
+
+    /// Refuses a store that has lost commits since it was opened, which another server dealt with.
+    async fn refuse_raised(&self, client: &Client) -> Result<(), OpenError> {
+        let Some(known) = self.generation.filter(|_| !self.is_recovering) else { return Ok(()) };
+        let found = generation(client).await?;
+        if found == known { Ok(()) } else { Err(self.restored(known, found)) }
+    }
+
+    fn restored(&self, known: Generation, found: Generation) -> OpenError {
         let (known, found) = (known.number, found.number);
-        Err(OpenError::Restored { place: self.place(), known, found })
+        OpenError::Restored { place: self.place(), known, found }
+    }
+
+    /// Returns the highest timeline that a primary was found on.
+    pub(crate) fn timeline(&self) -> u32 {
+        self.hosts.timeline()
     }
 
     /// Tells which migrations opening would run, and changes nothing.

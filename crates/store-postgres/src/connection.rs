@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     /// Ends the task that reads from the connection.
     reader: AbortHandle,
     line: ConnectionId,
+    /// The timeline of the primary that it leads to; 0 if that was not asked.
+    timeline: u32,
     /// When each of the latest statements was answered.
     answered: Vec<Instant>,
     /// How often statements were sent and waited for.
@@ -82,11 +84,23 @@ impl Connection {
             statements: HashMap::new(),
             reader,
             line,
+            timeline: 0,
             answered: Vec::new(),
             round_trips: 0,
             sent: 0,
             in_transaction: false,
         }
+    }
+
+    /// Notes the timeline of the primary that it leads to.
+    pub(crate) fn on_timeline(mut self, timeline: u32) -> Self {
+        self.timeline = timeline;
+        self
+    }
+
+    /// Returns the timeline of the primary that it leads to.
+    pub(crate) const fn timeline(&self) -> u32 {
+        self.timeline
     }
 
     pub(crate) const fn line(&self) -> ConnectionId {

@@ -10,7 +10,7 @@
 //! error that says what each of them said
 //! ```
 //!
-//! A primary that was replaced may still answer. Its timeline is lower than that of the new one, so
+//! Before any host is known, all are asked at once. A primary that was replaced may still answer. Its timeline is lower than that of the new one, so
 //! a server that has seen the new one does not take it any more.
 
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
@@ -168,8 +169,18 @@ impl Hosts {
         self.all.len() > 1
     }
 
-    /// Notes which timeline a primary is on; refuses one that was replaced.
+    /// Returns the highest timeline that a primary was on; 0 if none was asked.
+    pub(crate) fn timeline(&self) -> u32 {
+        self.found.timeline.load(Ordering::Acquire)
+    }
+
+    /// Notes which timeline a primary is on; refuses one that was replaced. Where there is only one
+    /// host, a lower timeline is that of a cluster which was made again, as by `pg_upgrade`.
     pub(crate) fn note_timeline(&self, timeline: u32, place: &str) -> Result<(), OpenError> {
+        if !self.is_choice() {
+            self.found.timeline.store(timeline, Ordering::Release);
+            return Ok(());
+        }
         let known = self.found.timeline.fetch_max(timeline, Ordering::AcqRel);
         if timeline < known {
             return Err(OpenError::Replaced { place: place.to_owned(), timeline, known });
@@ -192,6 +203,9 @@ impl Hosts {
         address: &Address,
         heard: Option<OnNotice>,
     ) -> Result<OpenConnection, OpenError> {
+        if self.is_choice() && self.timeline() == 0 {
+            self.query_all(address).await;
+        }
         let latest = self.found.latest.load(Ordering::Acquire).min(self.all.len() - 1);
         let mut others: Vec<usize> = (0..self.all.len()).filter(|at| *at != latest).collect();
         let mut asking = FuturesUnordered::new();
@@ -218,6 +232,30 @@ impl Hosts {
                 return Err(self.no_primary(failures));
             }
         }
+    }
+
+    /// Asks all hosts once, before any is known, and remembers the primary with the highest timeline:
+    /// one that was replaced may be among them.
+    async fn query_all(&self, address: &Address) {
+        let all = (0..self.all.len()).map(|at| Box::pin(self.dial_one(address, at, None)));
+        let mut asking: FuturesUnordered<_> = all.collect();
+        let mut best = (0, 0);
+        let mut end = None;
+        loop {
+            let answer = tokio::select! {
+                answer = asking.next() => answer,
+                () = wait_until(end) => None,
+            };
+            let Some((at, answer)) = answer else { break };
+            if let Ok(link) = answer {
+                if let Ok(Role::Primary(timeline)) = Role::of(&link.client).await {
+                    best = best.max((timeline, at));
+                }
+                link.reader.abort();
+                end.get_or_insert_with(|| Instant::now() + MOMENT);
+            }
+        }
+        self.found.latest.store(best.1, Ordering::Release);
     }
 
     async fn dial_one(
@@ -266,6 +304,13 @@ impl Hosts {
             failures.iter().any(|(_, error)| matches!(error, OpenError::ReadOnly { .. }));
         let said: Vec<String> = failures.iter().map(|(_, error)| error.to_string()).collect();
         OpenError::NoPrimary { place: self.place(), said: said.join("; "), has_standby }
+    }
+}
+
+async fn wait_until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -338,6 +383,8 @@ mod tests {
         assert!(hosts.note_timeline(4, "b:2").is_ok());
         let error = hosts.note_timeline(3, "a:1").unwrap_err().to_string();
         assert!(error.contains("a:1") && error.contains('3') && error.contains('4'), "{error}");
+        let one = self::hosts("postgres://me@a:1/jobs").unwrap();
+        assert!(one.note_timeline(3, "a:1").is_ok() && one.note_timeline(1, "a:1").is_ok());
         assert!(hosts.note_timeline(4, "b:2").is_ok());
     }
 }

@@ -33,7 +33,7 @@ use uuid::Uuid;
 use crate::error::OpenError;
 use crate::row::int;
 
-/// Most facts that are remembered: of some seconds at full load. About 6 MB.
+/// Most facts that are remembered: of some seconds at full load. About 10 MB.
 const FACTS_MAX: usize = 100_000;
 /// How long a batch may be missed: a server's row is deleted long after its last batch.
 const MISSED_FOR: Duration = Duration::from_hours(1);
@@ -62,12 +62,27 @@ const SAY: &str = "insert into outlast.failover as f (timeline, server, at, lost
     select $1, server, (extract(epoch from clock_timestamp()) * 1000)::bigint, not $3, $3
     from unnest($2::uuid[]) server
     on conflict (timeline, server) do update
-    set at = excluded.at, lost = excluded.lost, settled = excluded.settled where not f.settled";
+    set at = case when f.lost then f.at else excluded.at end,
+        lost = excluded.lost, settled = excluded.settled
+    where not f.settled";
+/// Notes that servers are still dealing with a loss.
+const RENEW: &str = "update outlast.failover
+    set at = (extract(epoch from clock_timestamp()) * 1000)::bigint
+    where timeline = $1 and server = any($2::uuid[]) and lost and not settled";
+/// Forgets other timelines: of before, or of another cluster that the data came from.
+const FORGET: &str = "delete from outlast.failover where timeline <> $1";
 /// Asks for how many there is to wait: those that were alive, and those that deal with a loss.
 const AWAITED: &str = "select count(*) from outlast.failover
     where timeline = $1 and not settled
         and at + case when lost then $3::bigint else $2::bigint end
             > (extract(epoch from clock_timestamp()) * 1000)::bigint";
+/// How often lanes are closed, and the pause in between.
+const LANES_TRIES: u32 = 20;
+const LANES_PAUSE: Duration = Duration::from_millis(25);
+/// Closes the lanes of all servers but one.
+const CLOSE: &str = "select outlast.close_lanes($1, 9223372036854775807)";
+const OPEN_LANES: &str = "select count(*) from outlast.server_batch where lane is not null";
+
 /// Raises the generation, and lets new lanes of the event log begin beyond those that were lost.
 const RAISE: &str = "with lanes as (
         update outlast.event_lane set latest = latest + $1 returning 1)
@@ -97,13 +112,13 @@ struct Journal {
     /// Whether some are forgotten.
     has_forgotten: bool,
     budgets: Option<Budgets>,
-    loss: Option<Loss>,
+    loss: Option<Arc<Loss>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     id: BatchId,
-    facts: Vec<Lost>,
+    facts: Box<[Lost]>,
 }
 
 /// What a new primary lacks.
@@ -154,7 +169,7 @@ impl Lineage {
             return;
         }
         journal.facts += facts.len();
-        journal.recent.push_back(Entry { id: batch.id, facts });
+        journal.recent.push_back(Entry { id: batch.id, facts: facts.into() });
         while journal.facts > FACTS_MAX {
             let Some(oldest) = journal.recent.pop_front() else { break };
             journal.facts -= oldest.facts.len();
@@ -167,8 +182,13 @@ impl Lineage {
         self.journal().latest.insert(id.server, (id.n, Instant::now()));
     }
 
+    /// Whether a loss has yet to be dealt with.
+    pub(crate) fn has_loss(&self) -> bool {
+        self.journal().loss.is_some()
+    }
+
     /// Returns the loss that has yet to be dealt with.
-    pub(crate) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<Arc<Loss>> {
         self.journal().loss.clone()
     }
 
@@ -184,6 +204,7 @@ impl Lineage {
         client.batch_execute(&begin).await?;
         let mut servers = self.servers();
         let line = i64::from(timeline);
+        client.execute(FORGET, &[&line]).await?;
         client.execute(EXPECT, &[&line, &ALIVE_MS]).await?;
         let latest = client.query(LATEST, &[&servers]).await?;
         let mut stored = HashMap::new();
@@ -197,7 +218,7 @@ impl Lineage {
         let awaited: i64 = row.try_get(0)?;
         client.batch_execute("commit").await?;
         if let Some(loss) = lost {
-            self.journal().loss.get_or_insert(loss);
+            self.journal().loss.get_or_insert_with(|| Arc::new(loss));
             return Ok(Found::Loss);
         }
         if awaited > 0 {
@@ -215,6 +236,12 @@ impl Lineage {
         self.journal().latest.keys().copied().collect()
     }
 
+    /// Says that the loss is still being dealt with.
+    pub(crate) async fn renew(&self, client: &Client, loss: &Loss) -> Result<(), OpenError> {
+        client.execute(RENEW, &[&i64::from(loss.timeline), &self.servers()]).await?;
+        Ok(())
+    }
+
     /// Raises the generation because of a loss that was dealt with, and lets the others go on.
     pub(crate) async fn raise(&self, client: &Client, loss: &Loss) -> Result<(), OpenError> {
         let begin = format!("begin; select pg_advisory_xact_lock({LOCK})");
@@ -224,11 +251,26 @@ impl Lineage {
         servers.push(self.inner.stand_in);
         client.execute(SAY, &[&i64::from(loss.timeline), &servers, &true]).await?;
         client.batch_execute("commit").await?;
+        self.end_lanes(client).await?;
         let mut journal = self.journal();
         journal.loss = None;
         journal.recent.clear();
         journal.facts = 0;
         journal.latest.clear();
+        Ok(())
+    }
+
+    /// Lets every server connect again before its next batch, so that it sees the generation. A batch
+    /// under way keeps its server's lane open, so this is tried several times.
+    async fn end_lanes(&self, client: &Client) -> Result<(), OpenError> {
+        for _ in 0..LANES_TRIES {
+            client.query_one(CLOSE, &[&self.inner.stand_in]).await?;
+            let open: i64 = client.query_one(OPEN_LANES, &[]).await?.try_get(0)?;
+            if open == 0 {
+                break;
+            }
+            tokio::time::sleep(LANES_PAUSE).await;
+        }
         Ok(())
     }
 }
@@ -305,6 +347,7 @@ fn fact_of_report(command: &Command, moved: &Moved) -> Option<Lost> {
             };
             LostFact::Result { epoch, worker }
         }
+        Command::Order(_) => LostFact::Order,
         _ => return None,
     };
     Some(Lost { job: moved.job, what })
@@ -316,7 +359,7 @@ mod tests {
 
     fn entry(server: Uuid, n: u64, job: u128) -> Entry {
         let lost = Lost { job: JobId(Uuid::from_u128(job)), what: LostFact::Job };
-        Entry { id: BatchId { server, n }, facts: vec![lost] }
+        Entry { id: BatchId { server, n }, facts: Box::new([lost]) }
     }
 
     fn journal(server: Uuid, upto: u64) -> Journal {

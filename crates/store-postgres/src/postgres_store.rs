@@ -272,7 +272,7 @@ impl PostgresStore {
     async fn deal_with_loss(&self) -> Result<(), StoreError> {
         let Inner { address, clock, time, silence, reach, recovering, .. } = &*self.inner;
         let Some(lineage) = address.lineage() else { return Ok(()) };
-        if lineage.loss().is_none() {
+        if !lineage.has_loss() {
             return Ok(());
         }
         let _turn = recovering.lock().await;
@@ -313,6 +313,7 @@ impl Store for PostgresStore {
     }
 
     async fn resolve(&self, id: BatchId) -> Result<Resolved, StoreError> {
+        self.deal_with_loss().await?;
         // Each server number has one writer, and only that one knows the batch. Heartbeats wait for
         // no other writer.
         let [_, beat, _] = &self.inner.writers;

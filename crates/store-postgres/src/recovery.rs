@@ -7,9 +7,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use outlast_core::evidence::Evidence;
 use outlast_core::id::JobId;
-use outlast_store::command::{Adopt, Lost, LostFact, NoteLoss};
+use outlast_core::job::{Refusal, State};
+use outlast_store::command::{
+    Adopt, EndDetail, Fence, Finish, Lost, LostFact, NoteLoss, ReportedOutcome,
+};
+use outlast_store::reply::MoveRefusal;
 use outlast_store::{Batch, BatchId, Command, Reply, StoreError};
+use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::connect::Address;
@@ -28,6 +34,9 @@ const BY: &str = "server";
 /// Numbers the batches of a recovery.
 struct Batches<'a> {
     writer: Writer,
+    lineage: &'a Lineage,
+    /// Says now and then that the recovery goes on.
+    client: &'a Client,
     server: Uuid,
     n: u64,
     loss: &'a Loss,
@@ -35,6 +44,7 @@ struct Batches<'a> {
 
 impl Batches<'_> {
     async fn apply(&mut self, commands: Vec<Command>) -> Result<Vec<Reply>, StoreError> {
+        self.lineage.renew(self.client, self.loss).await?;
         self.n += 1;
         let batch = Batch {
             id: BatchId { server: self.server, n: self.n },
@@ -44,6 +54,25 @@ impl Batches<'_> {
         };
         Ok(self.writer.apply(&batch).await?.replies)
     }
+
+    async fn adopt(
+        &mut self,
+        adoptions: impl Iterator<Item = &Adopt>,
+    ) -> Result<Vec<Reply>, StoreError> {
+        self.apply(adoptions.cloned().map(Command::Adopt).collect()).await
+    }
+}
+
+/// Ends the attempt that the store takes for the current one, which no budget is charged for.
+fn give_back(later: &Adopt) -> Command {
+    let evidence = Evidence::from("the store lost how it ended: the job was given out again since");
+    Command::Finish(Box::new(Finish {
+        job: later.job,
+        fence: Fence::default(),
+        reported: ReportedOutcome::Requeued,
+        detail: EndDetail { evidence, ..EndDetail::default() },
+        by: BY.to_owned(),
+    }))
 }
 
 /// Deals with a loss. If it fails, all of it may be done again.
@@ -53,7 +82,19 @@ pub(crate) async fn recover(
     loss: &Loss,
     writer: Writer,
 ) -> Result<(), StoreError> {
-    let mut batches = Batches { writer, server: Uuid::now_v7(), n: 0, loss };
+    let link = address.connect().await?;
+    let done = recover_on(&link.client, lineage, loss, writer).await;
+    link.reader.abort();
+    done
+}
+
+async fn recover_on(
+    client: &Client,
+    lineage: &Lineage,
+    loss: &Loss,
+    writer: Writer,
+) -> Result<(), StoreError> {
+    let mut batches = Batches { writer, lineage, client, server: Uuid::now_v7(), n: 0, loss };
     let (adopted, lost) = adopt(&mut batches, loss).await?;
     let summary = summary(loss, adopted, &lost);
     tracing::error!("{summary}");
@@ -67,10 +108,7 @@ pub(crate) async fn recover(
         batches.apply(vec![Command::NoteLoss(note)]).await?;
     }
     batches.writer.close();
-    let link = address.connect().await?;
-    let raised = lineage.raise(&link.client, loss).await;
-    link.reader.abort();
-    Ok(raised?)
+    Ok(lineage.raise(client, loss).await?)
 }
 
 /// Notes again what workers were given; returns how much of it, and what is lost.
@@ -93,8 +131,21 @@ async fn adopt(batches: &mut Batches<'_>, loss: &Loss) -> Result<(usize, Vec<Los
     let attempts: Vec<(Lost, Adopt)> = attempts.into_values().collect();
     let mut adopted = 0;
     for some in attempts.chunks(ADOPTED_A_BATCH) {
-        let commands = some.iter().map(|(_, adopt)| Command::Adopt(adopt.clone())).collect();
-        let replies = batches.apply(commands).await?;
+        let mut replies = batches.adopt(some.iter().map(|(_, adopt)| adopt)).await?;
+        // The store lost how the attempt before ended, as well.
+        let is_held = |reply: &Reply| {
+            let active = MoveRefusal::Refused(Refusal::WrongState(State::Active));
+            *reply == Reply::Moved(Err(active))
+        };
+        let held: Vec<usize> = (0..replies.len()).filter(|at| is_held(&replies[*at])).collect();
+        if !held.is_empty() {
+            let held_of = || held.iter().filter_map(|at| some.get(*at)).map(|(_, adopt)| adopt);
+            batches.apply(held_of().map(give_back).collect()).await?;
+            let again = batches.adopt(held_of()).await?;
+            for (at, reply) in held.iter().zip(again) {
+                replies[*at] = reply;
+            }
+        }
         for ((fact, _), reply) in some.iter().zip(replies) {
             match (reply, fact.what) {
                 (Reply::Moved(Ok(_)), _) => adopted += 1,
@@ -115,6 +166,7 @@ fn summary(loss: &Loss, adopted: usize, lost: &[Lost]) -> String {
     let jobs = count(|what| matches!(what, LostFact::Job));
     let claims = count(|what| matches!(what, LostFact::Claim { .. }));
     let results = count(|what| matches!(what, LostFact::Result { .. }));
+    let orders = count(|what| matches!(what, LostFact::Order));
     let Loss { timeline, batches, .. } = loss;
     let named: Vec<String> = lost
         .iter()
@@ -131,6 +183,6 @@ fn summary(loss: &Loss, adopted: usize, lost: &[Lost]) -> String {
     format!(
         "a standby took the primary's place (timeline {timeline}) without {batches} commits that this \
          server had acknowledged: {adopted} attempts noted again; lost are {claims} claims, {results} \
-         results and {jobs} jobs{named}{more}; see the events store.*"
+         results, {orders} orders and {jobs} jobs{named}{more}; see the events store.*"
     )
 }

@@ -252,7 +252,11 @@ impl Writer {
                 Miss::Failed(Failure::Again(conflict, words)) => {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
                     last = self.collided(batch.id, conflict, words, connection.line());
-                    self.roll_back(connection).await;
+                    // Another server may have closed the lane so that this one looks at the
+                    // generation, as it does when it connects.
+                    if conflict != Conflict::Lane {
+                        self.roll_back(connection).await;
+                    }
                     if conflict == Conflict::Slot && try_number + 1 >= TRIES_BEHIND {
                         return Err(StoreError::Unavailable(last));
                     }
@@ -315,7 +319,9 @@ impl Writer {
     /// Takes the connection if it may be used again.
     fn usable(&mut self) -> Option<Connection> {
         self.connection.take().filter(|connection| {
-            !connection.is_closed() && !self.silence.distrusts(connection.line())
+            // Another one may lead to a primary that has taken this one's place.
+            let is_of_latest = connection.timeline() >= self.address.timeline();
+            is_of_latest && !connection.is_closed() && !self.silence.distrusts(connection.line())
         })
     }
 

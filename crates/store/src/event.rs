@@ -134,6 +134,9 @@ pub enum EventName {
     /// It is not stored any more that a worker was given the job.
     #[serde(rename = "store.claim_lost")]
     StoreClaimLost,
+    /// It is not stored any more that the job was cancelled, retried or moved by another order.
+    #[serde(rename = "store.order_lost")]
+    StoreOrderLost,
     /// It is not stored any more how an attempt of the job ended.
     #[serde(rename = "store.result_lost")]
     StoreResultLost,

@@ -49,7 +49,7 @@ use outlast_core::id::WorkerId;
 use outlast_core::limits::KILL_CONFIRM_MAX;
 use outlast_packs::PackSet;
 use outlast_sdk::{Control, Role, RunError, Stage, StageEvent, Summary, Tls, Worker, control};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 
 pub use self::open_files::needed as open_files_needed;
@@ -298,25 +298,24 @@ async fn start(
     let interpreters = Interpreters::find(host.path()).await;
     crate::keeper::end_orphans();
     let (probe, cover) = find_containment(&config).await?;
-    let catalog = Arc::new(Catalog {
-        folders: config.packs.clone(),
-        host: ActionHost {
-            interpreters: RwLock::new(interpreters),
-            looking: Mutex::default(),
-            wanted: config.runtimes.clone(),
-            containment: probe.chosen,
-            secrets: Secrets::new(config.secrets.clone()),
-            packs_folder: root.packs(),
-        },
-        offered: RwLock::default(),
-    });
+    let action_host = ActionHost {
+        interpreters: RwLock::new(interpreters),
+        looking: Mutex::default(),
+        wanted: config.runtimes.clone(),
+        containment: probe.chosen,
+        secrets: Secrets::new(config.secrets.clone()),
+        packs_folder: root.packs(),
+    };
+    let catalog = Arc::new(Catalog::new(config.packs.clone(), action_host));
     let actions = catalog.put(packs, Vec::new());
     if actions.references().next().is_none() {
         return Err(StartError::NoActions(catalog.host.why_nothing(&actions)));
     }
     let enforcement = Enforcement::find();
     say_ready(&config, &probe, &actions);
-    let worker = describe(&config, &actions, &Holding { containment: probe.chosen, enforcement })?;
+    let holding = Holding { containment: probe.chosen, enforcement };
+    let _ = catalog.about.set(about(&config, &holding));
+    let worker = describe(&config, &actions, catalog.describe(&actions))?;
     let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
         complaints: Complaints::new(control.clone()),
@@ -380,14 +379,10 @@ struct Holding {
     enforcement: Enforcement,
 }
 
-fn describe(
-    config: &DaemonConfig,
-    actions: &Actions,
-    Holding { containment, enforcement }: &Holding,
-) -> Result<Worker, StartError> {
-    let confirm = Duration::from_millis(KILL_CONFIRM_MAX.as_millis());
+/// What the server learns about the worker beside its packs.
+fn about(config: &DaemonConfig, Holding { containment, enforcement }: &Holding) -> Value {
     let host = rustix::system::uname();
-    let about = json!({
+    json!({
         "host": host.nodename().to_string_lossy(),
         "pid": std::process::id(),
         "containment": containment.name(),
@@ -396,9 +391,12 @@ fn describe(
             "cpu": enforcement.cpu.name(),
             "processes": enforcement.processes.name(),
         },
-        "interpreters": actions.versions(),
         "shutdown_timeout_seconds": config.shutdown_timeout.as_secs_f64(),
-    });
+    })
+}
+
+fn describe(config: &DaemonConfig, actions: &Actions, about: String) -> Result<Worker, StartError> {
+    let confirm = Duration::from_millis(KILL_CONFIRM_MAX.as_millis());
     let worker = Worker::builder(&config.server)
         .token(config.token.clone())
         .token_file(config.token_file.clone())
@@ -410,7 +408,7 @@ fn describe(
         .runtimes(actions.runtimes())
         .labels(config.labels.clone())
         .types(actions.references())
-        .about_json(about.to_string())
+        .about_json(about)
         .follows(config.follows.iter().copied())
         .heartbeat_interval(config.heartbeat_interval)
         .shutdown_timeout(config.shutdown_timeout);

@@ -82,6 +82,16 @@ impl ResolvedSecrets {
     }
 }
 
+impl SecretError {
+    /// Says which secret it is, without where it was looked for.
+    #[must_use]
+    pub fn in_short(&self) -> String {
+        let (Self::NoFolder { name } | Self::Missing { name, .. } | Self::Unfit { name, .. }) =
+            self;
+        format!("secret {name}")
+    }
+}
+
 impl Secrets {
     /// Takes secrets from `folder`; there are none without one.
     #[must_use]

@@ -92,6 +92,7 @@ fn page(action: &Value) -> String {
         ("on drain", text("on_drain")),
         ("resources", resources(action)),
         ("overlap", text("overlap")),
+        ("packs", text("packs")),
         ("labels", text("required_labels")),
         ("requires", text("requires")),
         ("prefers", text("prefers")),

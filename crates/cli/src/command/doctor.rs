@@ -67,6 +67,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
         Ok((target, client)) => {
             tls::server(&target, &mut checks).await;
             server::check(&client, &mut checks).await;
+            server::compare(&target, &mut checks).await;
         }
         Err(failure) => server::unasked(failure, &mut checks),
     }

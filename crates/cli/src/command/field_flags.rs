@@ -35,6 +35,7 @@ pub(super) const NEW_JOB: &[(&str, &str)] = &[
     ("unique", "--unique"),
     ("resources", "--memory, --cpu or --processes"),
     ("overlap", "--overlap"),
+    ("packs", "--packs"),
     ("Idempotency-Key", "--idempotency-key"),
 ];
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use outlast_cli_core::exit::{Exit, Failure};
-use outlast_cli_core::output::{Column, say, text_at};
+use outlast_cli_core::output::{Column, at, say, text_at};
 use outlast_packs::{Origin, PackSet};
 use outlast_server::Packs;
 use serde_json::{Value, json};
@@ -47,6 +47,7 @@ const COLUMNS: &[Column] = &[
     ("DIGEST", |pack| text_at(pack, "digest").chars().take(12).collect()),
     ("ACTIONS", |pack| count(pack, "actions")),
     ("FAULTS", |pack| count(pack, "faults")),
+    ("WORKERS", workers),
     ("LABEL", |pack| text_at(pack, "label")),
 ];
 
@@ -55,6 +56,21 @@ const FINDINGS: &[Column] = &[
     ("FINDING", |finding| text_at(finding, "kind")),
     ("WHAT", |finding| text_at(finding, "what")),
 ];
+
+/// How many workers have the same files as the server, and how many have others or none.
+fn workers(pack: &Value) -> String {
+    let of = |name: &str| at(pack, &format!("workers.{name}"));
+    let number = |name: &str| of(name).and_then(Value::as_u64).unwrap_or(0);
+    let other = of("other").and_then(Value::as_array).map_or(0, Vec::len);
+    let mut words = vec![number("same").to_string()];
+    if other > 0 {
+        words.push(format!("{other} other"));
+    }
+    if number("without") > 0 {
+        words.push(format!("{} without", number("without")));
+    }
+    words.join(", ")
+}
 
 fn count(pack: &Value, list: &str) -> String {
     pack.get(list).and_then(Value::as_array).map_or(0, Vec::len).to_string()

@@ -86,6 +86,10 @@ pub(crate) struct Args {
     /// Whether two attempts may overlap after a worker is lost: allowed or forbidden
     #[arg(long, value_parser = ["allowed", "forbidden"], hide_possible_values = true)]
     overlap: Option<String>,
+    /// Which files of its pack run the action: pinned, only those that the parameters were validated
+    /// with; or any
+    #[arg(long, value_parser = ["any", "pinned"], hide_possible_values = true)]
+    packs: Option<String>,
     /// Idempotency key: enqueue once per key and day
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -208,7 +212,8 @@ fn body(args: &Args, parameters: &Map<String, Value>) -> Result<Value, Failure> 
     if let Some(resources) = args.resources() {
         body["resources"] = resources;
     }
-    for (name, given) in args.selectors().into_iter().chain([("overlap", &args.overlap)]) {
+    let texts = [("overlap", &args.overlap), ("packs", &args.packs)];
+    for (name, given) in args.selectors().into_iter().chain(texts) {
         if let Some(given) = given {
             body[name] = json!(given);
         }
@@ -242,6 +247,9 @@ async fn enqueue_any(
     if !args.labels.is_empty() {
         let message = "--label goes with an action, not with --any-type";
         return Err(Failure::usage(message).with_hint("use --requires zone=a"));
+    }
+    if args.packs.is_some() {
+        return Err(Failure::usage("--packs goes with an action, not with --any-type"));
     }
     if let Some(retry) = &args.retry {
         options.insert("retry".to_owned(), policy::of_the_standard(policy::read(retry)?));

@@ -29,6 +29,10 @@ use crate::open_files;
 use crate::service_manager;
 use crate::signals::{Hangups, Interrupts};
 
+/// Pause before a server that starts again tries once more.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Says that a server starts again.
+const AGAIN: &str = "--again";
 /// How long the end of a server waits for what blocks a thread.
 const LAST_LOOKUPS: Duration = Duration::from_secs(1);
 
@@ -57,6 +61,9 @@ pub(crate) struct Args {
     /// loses accepted jobs: for experiments only
     #[arg(long)]
     unsafe_no_fsync: bool,
+    /// Started again because the store lost commits: waits until it can be opened
+    #[arg(long, hide = true)]
+    again: bool,
 }
 
 impl Args {
@@ -81,7 +88,9 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         conformance: args.conformance,
         unsafe_no_fsync: args.unsafe_no_fsync,
     };
-    let source = Source { file: args.config.clone(), environment, flags: args.flags(), switches };
+    let again = args.again;
+    let file = args.config.clone();
+    let source = Source { file, environment, flags: args.flags(), switches, again };
     let config = source.read()?;
     environment.warn_of_strangers();
     let packs = PackSet::load(&config.packs).map_err(|error| {
@@ -103,11 +112,10 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
         let tls = tls(&config)?;
         let settings = ServerSettings { tls, ..server_settings(&config, packs) };
         open_files::warn_of_few(settings.connections);
-        let unsafe_no_fsync = config.switches.unsafe_no_fsync;
         // Before the store is opened: a server that cannot listen leaves none behind.
         let reserved = Reserved::new(config.listen).map_err(failed)?;
         let store = tokio::select! {
-            opened = store::open(&config.database, unsafe_no_fsync) => opened?,
+            opened = open(&config, again) => opened?,
             () = stops.interrupts.next() => return Ok(Served::Ended),
         };
         let started = Started { config: &config, source: &source, engine: &started };
@@ -116,7 +124,8 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
     let outcome = match outcome {
         Ok(Served::Ended) => Ok(Exit::Ok),
         Ok(Served::Replaced(address)) => {
-            runtime.shutdown_timeout(LAST_LOOKUPS);
+            // Nothing is waited for: a signal that comes now must reach the program that follows.
+            runtime.shutdown_background();
             return Err(start_again(address, environment));
         }
         Err(failure) => Err(failure),
@@ -171,6 +180,8 @@ struct Source<'a> {
     environment: &'a Environment,
     flags: Vec<Flag>,
     switches: Switches,
+    /// Whether this process was a server a moment ago.
+    again: bool,
 }
 
 impl Source<'_> {
@@ -250,7 +261,14 @@ async fn serve(
     let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let in_force = settings.packs.clone();
-    let server = Server::bind(store, settings, reserved).await.map_err(failed)?;
+    let server = match Server::bind(store, settings, reserved).await {
+        Err(error) if source.again => {
+            tracing::error!("cannot start again, retrying: {error}");
+            tokio::time::sleep(PAUSE).await;
+            return Ok(Served::Replaced(config.listen));
+        }
+        bound => bound.map_err(failed)?,
+    };
     let address = server.address();
     // Nothing else sets it.
     let _ = engine.set(server.engine());
@@ -276,6 +294,20 @@ async fn serve(
     }
 }
 
+/// Opens the store. A server that was running a moment ago waits for it, as it did while it ran.
+async fn open(config: &ServerConfig, again: bool) -> Result<Arc<dyn Store>, Failure> {
+    let unsafe_no_fsync = config.switches.unsafe_no_fsync;
+    loop {
+        match store::open(&config.database, unsafe_no_fsync).await {
+            Err(failure) if again && failure.exit == Exit::Failed => {
+                tracing::error!("cannot open the store, retrying: {}", failure.message);
+                tokio::time::sleep(PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// How serving came to an end.
 #[derive(Clone, Copy, Debug)]
 enum Served {
@@ -298,7 +330,9 @@ fn served(ended: Result<(), ServeError>, address: SocketAddr) -> Result<Served, 
 /// Executes this program again in the same process, with its settings and with nothing else of what it
 /// remembers. Returns why it cannot.
 fn start_again(address: SocketAddr, environment: &Environment) -> Failure {
-    let words = listening_on(std::env::args_os(), address);
+    let mut words = listening_on(std::env::args_os(), address);
+    words.retain(|word| word != AGAIN);
+    words.push(AGAIN.into());
     let failed = handover::start_again(&words, environment.variables(), Environment::is_harmless);
     Failure::failed(format!("cannot start again: {failed}"))
 }

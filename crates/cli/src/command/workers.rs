@@ -214,13 +214,40 @@ fn page(worker: &Value) -> String {
         ("queues", text("queues")),
         ("runtimes", text("runtimes")),
         ("pool", text("pool")),
-        ("labels", text("labels")),
+        ("labels", labels(worker)),
+        ("packs", packs(worker)),
+        ("skew", text("skew")),
         ("host", text("about.host")),
         ("process", text("about.pid")),
         ("containment", text("about.containment")),
         ("started", when(worker, "started")),
         ("heartbeat", when(worker, "last_heartbeat")),
     ])
+}
+
+/// Its labels, without those that say which packs it has.
+fn labels(worker: &Value) -> String {
+    let mut shown = worker.get("labels").cloned().unwrap_or_default();
+    if let Some(all) = shown.as_object_mut() {
+        all.retain(|name, _| !labels::is_of_packs(name));
+    }
+    text_at(&serde_json::json!({ "labels": shown }), "labels")
+}
+
+/// Its packs, each with version and digest.
+fn packs(worker: &Value) -> String {
+    let Some(packs) = at(worker, "about.packs").and_then(Value::as_object) else {
+        return "-".to_owned();
+    };
+    let word = |(name, pack): (&String, &Value)| {
+        let digest = text_at(pack, "digest");
+        let digest = labels::short_digest(&digest);
+        match pack.get("version").and_then(Value::as_str) {
+            Some(version) => format!("{name} {version} ({digest})"),
+            None => format!("{name} ({digest})"),
+        }
+    };
+    packs.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
 /// The latest order to the worker, with its age.

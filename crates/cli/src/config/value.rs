@@ -246,8 +246,8 @@ pub(crate) fn worker_labels(value: &Value) -> Result<BTreeMap<String, String>, &
             Err("allowed: label `pool` is reserved; name the pool with --pool or `worker.pool`")
         }
         Err(LabelError::Reserved(_)) => {
-            Err("allowed: `containment`, `outlast_version` and `runtime/…` are reserved labels, \
-                 which the worker sets itself")
+            Err("allowed: `containment`, `outlast_version`, `runtime/…` and `pack/…` are reserved \
+                 labels, which the worker sets itself")
         }
         Err(_unusable) => Err(UNUSABLE),
     }

@@ -16,8 +16,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{
-    Action, Entry, JobKeys, OnDrain, Overlap, RetrySpec, Runner, SecretSpec, environment, is_name,
-    retry,
+    Action, Entry, JobKeys, OnDrain, Overlap, PackPolicy, RetrySpec, Runner, SecretSpec,
+    environment, is_name, retry,
 };
 use crate::duration;
 use crate::error::PackError;
@@ -84,6 +84,7 @@ struct Definition {
     resources: At<Value>,
     on_drain: At<String>,
     overlap: At<String>,
+    packs: At<String>,
     required_labels: At<Value>,
     requires: At<String>,
     prefers: At<String>,
@@ -193,12 +194,8 @@ impl Reading<'_> {
             interruptible: definition.interruptible.unwrap_or(true),
             on_drain: self.on_drain(definition.on_drain.as_ref(), definition.interruptible)?,
             resources: self.resources(definition.resources.as_ref())?,
-            overlap: document.choose(
-                "overlap",
-                definition.overlap.as_ref(),
-                &[("allowed", Overlap::Allowed), ("forbidden", Overlap::Forbidden)],
-                Overlap::Allowed,
-            )?,
+            overlap: self.overlap(definition.overlap.as_ref())?,
+            packs: self.pack_policy(definition.packs.as_ref())?,
             required_labels: definition
                 .required_labels
                 .as_ref()
@@ -214,6 +211,16 @@ impl Reading<'_> {
             entry: Entry::find(self.source, document, self.pack.reference, entry_point)?,
             reference,
         })
+    }
+
+    fn overlap(&self, given: Option<&Spanned<String>>) -> Result<Overlap, PackError> {
+        let words = [("allowed", Overlap::Allowed), ("forbidden", Overlap::Forbidden)];
+        self.document.choose("overlap", given, &words, Overlap::Allowed)
+    }
+
+    fn pack_policy(&self, given: Option<&Spanned<String>>) -> Result<PackPolicy, PackError> {
+        let words = [("any", PackPolicy::Any), ("pinned", PackPolicy::Pinned)];
+        self.document.choose("packs", given, &words, PackPolicy::Any)
     }
 
     fn reference(&self, definition: &Definition) -> Result<String, PackError> {

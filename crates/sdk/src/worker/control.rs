@@ -41,8 +41,8 @@ pub struct Status {
 pub(crate) enum Notice {
     /// Something happened around it.
     Stage(StageEvent),
-    /// It runs these types of jobs from now on, and no others.
-    Offer(Vec<String>),
+    /// It runs these types of jobs from now on, and no others; this is what it says about itself.
+    Offer { types: Vec<String>, about_json: String },
     /// It cannot run anything just now, and why.
     Fault(String),
     /// It can again.
@@ -83,9 +83,10 @@ impl Control {
         let _ = self.events.send(Notice::Stage(event));
     }
 
-    /// Offers these types of jobs from now on, and no others. What it holds goes on.
-    pub fn offer(&self, types: Vec<String>) {
-        let _ = self.events.send(Notice::Offer(types));
+    /// Offers these types of jobs from now on, and no others, and says this about itself: see
+    /// [`about_json`](crate::WorkerBuilder::about_json). What it holds goes on.
+    pub fn offer(&self, types: Vec<String>, about_json: String) {
+        let _ = self.events.send(Notice::Offer { types, about_json });
     }
 
     /// Says that nothing can be run here just now, and why. The worker takes no work, tells the

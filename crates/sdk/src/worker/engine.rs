@@ -361,7 +361,7 @@ impl<H: Handler> Engine<H> {
     fn handle(&mut self, wake: Wake, now: BootTime) {
         match wake {
             Wake::Control(Notice::Stage(event)) => self.on_control(event, now),
-            Wake::Control(Notice::Offer(types)) => self.offer(types),
+            Wake::Control(Notice::Offer { types, about_json }) => self.offer(types, about_json),
             Wake::Control(Notice::Fault(reason)) => self.begin_fault(Fault { reason, until: None }),
             Wake::Control(Notice::Recovered) => self.end_fault(),
             Wake::Control(Notice::ReadToken) => self.session.connection.read_token_again(),

@@ -175,7 +175,7 @@ async fn a_worker_whose_token_is_gone_when_its_packs_change_kills_nothing_within
     let (stream, first) = server.attach(1).await;
     stream.deliver([job(1)]);
     gate.started_reach(1).await;
-    worker.control.offer(vec!["other".to_owned()]);
+    worker.control.offer(vec!["other".to_owned()], "{}".to_owned());
     for _ in 0..2 {
         let (stream, hello) = server.hello().await;
         assert_eq!((hello.resumed, &*hello.types), (true, &["other".to_owned()][..]));

@@ -92,7 +92,10 @@ impl BatchWriter {
         let resolved = self.storage.store.resolve(*id).await;
         // It is about no command of the next batch.
         let undecided = |error| match error {
-            StoreError::ReadOnly(_) | StoreError::Full(_) | StoreError::Closed => error,
+            StoreError::ReadOnly(_)
+            | StoreError::Full(_)
+            | StoreError::Replaced(_)
+            | StoreError::Closed => error,
             _ => StoreError::Unavailable(format!("an earlier batch is undecided: {error}")),
         };
         if let Resolved::Applied(Applied { replies, .. }) = resolved.map_err(undecided)? {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use outlast_core::labels::Facts;
 use outlast_core::selector::Selector;
 use outlast_core::{containment, labels};
 use outlast_store::command::{Route, WorkerRole};
@@ -9,6 +10,12 @@ use outlast_store::record::WorkerRecord;
 use serde_json::Value;
 
 use crate::engine::asked::{Asked, Merit};
+
+/// Most packs of a worker that are known.
+const PACKS_MAX: usize = 500;
+/// Most actions of which it is known what a worker lacks for them, and how long that may be.
+const LACKING_MAX: usize = 100;
+const LACKING_BYTES_MAX: usize = 300;
 
 /// What a worker can run. Many workers share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +30,8 @@ pub(crate) struct Profile {
     pub(crate) labels: BTreeMap<String, String>,
     /// Types with a handler, or actions it has.
     pub(crate) types: BTreeSet<String>,
+    /// Actions of its packs that it does not offer, and what it lacks for each.
+    pub(crate) lacking: BTreeMap<String, String>,
 }
 
 /// Why a worker cannot run a class.
@@ -58,6 +67,7 @@ impl Profile {
             runtimes: worker.runtimes.clone(),
             labels: with_facts(worker.labels.clone(), &about, &worker.runtimes),
             types: types.into_iter().flatten().map(ToOwned::to_owned).collect(),
+            lacking: lacking(&about),
         }
     }
 
@@ -123,7 +133,29 @@ pub(crate) fn with_facts(
     runtimes: &[String],
 ) -> BTreeMap<String, String> {
     let text = |name: &str| about.get(name).and_then(Value::as_str);
-    labels::with_facts(said, text("version"), text("containment"), runtimes)
+    let packs = about.get("packs").and_then(Value::as_object);
+    let facts = Facts {
+        build: text("version"),
+        containment: text("containment"),
+        runtimes,
+        packs: packs
+            .into_iter()
+            .flatten()
+            .take(PACKS_MAX)
+            .filter_map(|(name, pack)| Some((name.as_str(), pack.get("digest")?.as_str()?)))
+            .collect(),
+    };
+    labels::with_facts(said, facts)
+}
+
+/// Returns what a worker says that it lacks, by action.
+pub(crate) fn lacking(about: &Value) -> BTreeMap<String, String> {
+    let said = about.get("lacking").and_then(Value::as_object);
+    let text = |(action, what): (&String, &Value)| {
+        let what = what.as_str().filter(|what| what.len() <= LACKING_BYTES_MAX)?;
+        Some((action.clone(), what.to_owned()))
+    };
+    said.into_iter().flatten().take(LACKING_MAX).filter_map(text).collect()
 }
 
 /// Returns in words why workers cannot run a class.

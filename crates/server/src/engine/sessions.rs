@@ -505,6 +505,7 @@ mod tests {
             runtimes: Vec::new(),
             labels: BTreeMap::new(),
             types: BTreeSet::new(),
+            lacking: BTreeMap::new(),
         };
         let (outputs, _produced) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();

@@ -498,6 +498,7 @@ pub(crate) fn sdk_profile() -> Profile {
         runtimes: Vec::new(),
         labels: BTreeMap::new(),
         types: ["noop".to_owned()].into(),
+        lacking: BTreeMap::new(),
     }
 }
 

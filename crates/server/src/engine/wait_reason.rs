@@ -112,6 +112,7 @@ fn lack_of(asked: &Asked<'_>, crews: &Crews, now: Option<Timestamp>) -> String {
         .filter(|(misfit, _)| right_kind(misfit) && some_fit_better)
         .map(|(misfit, count)| match misfit {
             Misfit::Requires | Misfit::QueueRequires => unmatched(asked, misfit, crews, count),
+            Misfit::Type => untyped(asked, crews, count),
             misfit => format!("{count} {}", misfit_words(misfit, asked)),
         })
         .collect();
@@ -125,6 +126,23 @@ fn lack_of(asked: &Asked<'_>, crews: &Crews, now: Option<Timestamp>) -> String {
         why.push(format!("{gone} {workers} with {wanted} {are} inactive{age}"));
     }
     why.join(", ")
+}
+
+/// Says which live workers have no such action or handler, and what they lack for it if they say so.
+fn untyped(asked: &Asked<'_>, crews: &Crews, count: usize) -> String {
+    let action = &asked.key.job_type;
+    let fit = crews.fit(asked);
+    let mut lacking = crews.crews.iter().zip(fit.iter()).filter_map(|(crew, fit)| {
+        let is_one = *fit == Err(Misfit::Type) && crew.count() > 0;
+        let missing = crew.profile.lacking.get(action).filter(|_| is_one)?;
+        Some((crew, missing))
+    });
+    let words = format!("{count} {}", misfit_words(Misfit::Type, asked));
+    let Some((crew, missing)) = lacking.next() else { return words };
+    let name = crew.name.as_deref().unwrap_or("a worker");
+    let also = lacking.map(|(crew, _)| crew.count()).sum::<usize>() + crew.count() - 1;
+    let also = if also > 0 { format!(", and so do {also} more") } else { String::new() };
+    format!("{words} ({name} lacks {missing}{also})")
 }
 
 /// Says what live workers lack that could otherwise run it: the requirements that none of them

@@ -173,6 +173,7 @@ pub(crate) fn execution(
         unique: None,
         resources: Resources::NONE,
         overlap: None,
+        is_pinned: None,
         delay: None,
     };
     let mut job = intake::execution::plan(settings, request, Some(BY), now)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::time::Span;
-use outlast_packs::{Action, OnDrain, Origin, OutputFormat, Overlap, Pack, PackError};
+use outlast_packs::{Action, OnDrain, Origin, OutputFormat, Overlap, Pack, PackError, PackPolicy};
 use outlast_wire::json::Object;
 
 use super::error::{ApiError, Missing};
@@ -12,6 +12,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
+use super::skew::{Fleet, Spread};
 use crate::access::Scope;
 use crate::intake::{IntakeError, action as intake};
 
@@ -45,10 +46,12 @@ async fn one_action(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 async fn packs(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let workers = req.app.engine.store().live_workers().await?;
+    let fleet = Fleet::of(&workers);
     let packs = req.app.engine.settings().packs.current();
     let faulty = packs.faulty_packs().map(|(name, fault)| Listed::Faulty(name, fault));
     Ok(list(packs.packs().map(Listed::Whole).chain(faulty), |object, listed| match listed {
-        Listed::Whole(found) => pack(object, found),
+        Listed::Whole(found) => pack(object, found, &fleet.spread(found)),
         Listed::Faulty(name, fault) => faulty_pack(object, name, fault),
     }))
 }
@@ -73,10 +76,12 @@ fn faulty_pack(object: &mut Object<'_>, name: &str, fault: &PackError) {
     }
     object.text("digest", "");
     object.texts("faults", std::iter::once(fault.to_string().as_str()));
+    object.object("workers", |object| Spread::default().write(object));
 }
 
 async fn one_pack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.param("ref").await;
+    let workers = req.app.engine.store().live_workers().await?;
     let packs = req.app.engine.settings().packs.current();
     let found = packs.packs().find(|pack| pack.reference == name);
     let Some(found) = found else {
@@ -89,7 +94,8 @@ async fn one_pack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
             },
         ));
     };
-    Ok(ApiResponse::object(|object| object.object("data", |object| pack(object, found))))
+    let spread = Fleet::of(&workers).spread(found);
+    Ok(ApiResponse::object(|object| object.object("data", |object| pack(object, found, &spread))))
 }
 
 fn list<T>(items: impl Iterator<Item = T>, write: impl Fn(&mut Object<'_>, T)) -> ApiResponse {
@@ -151,6 +157,13 @@ fn action(object: &mut Object<'_>, action: &Action) {
             object.text(name, value);
         }
     });
+    object.text(
+        "packs",
+        match action.packs {
+            PackPolicy::Any => "any",
+            PackPolicy::Pinned => "pinned",
+        },
+    );
     object.text("requires", &action.placement.requires.to_string());
     object.text("prefers", &action.placement.prefers.to_string());
     object.object("keys", |object| {
@@ -189,7 +202,7 @@ fn seconds(span: Span) -> f64 {
     Duration::from_millis(span.as_millis()).as_secs_f64()
 }
 
-fn pack(object: &mut Object<'_>, pack: &Pack) {
+fn pack(object: &mut Object<'_>, pack: &Pack, workers: &Spread<'_>) {
     object.text("ref", &pack.reference);
     object.text("label", &pack.label);
     object.text("description", &pack.description);
@@ -204,4 +217,5 @@ fn pack(object: &mut Object<'_>, pack: &Pack) {
     object.text("digest", &pack.digest);
     let faults: Vec<String> = pack.faults().map(|(_, fault)| fault.to_string()).collect();
     object.texts("faults", faults.iter().map(String::as_str));
+    object.object("workers", |object| workers.write(object));
 }

@@ -19,6 +19,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
+use super::skew::Fleet;
 use crate::access::Scope;
 use crate::clock::{boot_time, wall};
 use crate::engine::Untaken;
@@ -95,6 +96,8 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.time("wall_time", wall);
             object.time("store_time", now);
             object.object("store", |object| about_store(object, &facts, look.as_deref()));
+            let skew = Fleet::of(&workers).words(&app.engine.settings().packs.current());
+            object.texts("skew", skew.iter().map(String::as_str));
             object.array("untaken", &untaken, |out, (key, why)| {
                 let mut object = Object::begin(out);
                 about_class(&mut object, key, why);

@@ -15,7 +15,7 @@ use build::{
 };
 use native::{
     action, attempt, doctor, event, execution, execution_request, letters_changed, letters_request,
-    limit, limit_in_list, limit_request, worker, worker_order, worker_order_request,
+    limit, limit_in_list, limit_request, pack_workers, worker, worker_order, worker_order_request,
     workers_ordered,
 };
 use ojs::{job, job_request, queue, queue_request, queue_set};
@@ -199,6 +199,7 @@ pub(crate) fn components() -> Value {
             ("notes", list(text())),
             ("digest", text()),
             ("faults", list(text())),
+            ("workers", pack_workers()),
         ]),
         "Worker": worker(),
         "Limit": limit(),

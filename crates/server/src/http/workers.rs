@@ -10,6 +10,7 @@ use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::Liveness;
 use outlast_core::worker::order::WorkerOrder;
+use outlast_packs::PackSet;
 use outlast_store::StoreError;
 use outlast_store::command::ForgetWorker;
 use outlast_store::query::{Page, WorkerPage, WorkerQuery};
@@ -25,6 +26,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, delete, get, post};
 use super::schema::Schema;
+use super::skew;
 use crate::access::Scope;
 
 const QUERY: &[(&str, &str)] = &[
@@ -132,10 +134,11 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         None => req.app.engine.store().workers_page(query).await,
     };
     let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;
+    let packs = req.app.engine.settings().packs.current();
     Ok(ApiResponse::object(|object| {
         object.array("data", &page.workers, |out, worker| {
             let mut object = Object::begin(out);
-            fields(&mut object, worker, now);
+            fields(&mut object, worker, &packs, now);
             object.end();
         });
         object.object("pagination", |object| {
@@ -204,7 +207,10 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn document(app: &App, name: &str) -> Result<ApiResponse, ApiError> {
     let worker = find(app, name).await?;
     let now = app.now().await?;
-    Ok(ApiResponse::object(|object| object.object("data", |object| fields(object, &worker, now))))
+    let packs = app.engine.settings().packs.current();
+    Ok(ApiResponse::object(|object| {
+        object.object("data", |object| fields(object, &worker, &packs, now));
+    }))
 }
 
 async fn quiet(req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -271,7 +277,7 @@ const fn end_by(code: Option<EvidenceCode>) -> &'static str {
 }
 
 /// Writes a worker's fields.
-fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
+fn fields(object: &mut Object<'_>, worker: &WorkerRecord, packs: &PackSet, now: Timestamp) {
     object.plain("id", worker.id);
     object.text("name", &worker.name);
     object.text("worker_role", worker.role.as_str());
@@ -307,6 +313,8 @@ fn fields(object: &mut Object<'_>, worker: &WorkerRecord, now: Timestamp) {
         object.text_or_null(name, other.map(|other| other.to_string()).as_deref());
     }
     object.object("health", |object| health(object, worker));
+    let skew = skew::of_worker(worker, packs);
+    object.texts("skew", skew.iter().map(String::as_str));
     object.raw("about", if worker.about.is_empty() { "null" } else { &worker.about });
     object.text_or_null("plain_id", worker.plain_id.as_deref());
 }

@@ -3,12 +3,15 @@
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::id::JobId;
 use outlast_core::job::Rules;
+use outlast_core::labels;
+use outlast_core::selector::Selector;
 use outlast_core::time::Timestamp;
+use outlast_packs::{Action, PackPolicy, PackSet};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
 use outlast_wire::execution::request::Request;
 use outlast_wire::ojs::job::signed;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{ANONYMOUS, IntakeError, action, check_class, unique};
@@ -29,11 +32,16 @@ pub(crate) fn plan(
     let retry = request.policy(action::retry_policy(found))?;
     let first = request.delay.map_or(First::Now, |when| First::At(when.resolve(now)));
     let standard = ScheduledTimeout::After(settings.scheduled_timeout);
-    let extra = if request.labels.is_empty() {
-        String::new()
-    } else {
-        serde_json::json!({ "labels": &request.labels }).to_string()
-    };
+    let mut extra = Map::new();
+    if !request.labels.is_empty() {
+        extra.insert("labels".to_owned(), json!(&request.labels));
+    }
+    let digest = digest_of(&packs, found);
+    extra.insert(VALIDATED_WITH.to_owned(), json!(digest));
+    let mut placement = found.placement.clone().and(request.placement);
+    if request.is_pinned.unwrap_or(found.packs == PackPolicy::Pinned) {
+        placement.requires = pinned(placement.requires, found, digest);
+    }
     let overlap = request.overlap.unwrap_or_else(|| action::overlap(found));
     let class = ClassKey {
         queue: request.queue.unwrap_or_else(|| action::queue(Some(found)).to_owned()),
@@ -42,7 +50,7 @@ pub(crate) fn plan(
         tenant: None,
         isolated: false,
         keyed: false,
-        placement: found.placement.clone().and(request.placement),
+        placement,
     };
     check_class(&class)?;
     let policy = request.unique;
@@ -53,7 +61,7 @@ pub(crate) fn plan(
         payload: Payload {
             args: Value::Array(vec![parameters]).to_string(),
             meta: String::new(),
-            extra: signed(extra, by),
+            extra: signed(Value::Object(extra).to_string(), by),
         },
         rules: Rules {
             retry,
@@ -74,6 +82,29 @@ pub(crate) fn plan(
     Ok(NewJob { unique, ..job })
 }
 
+/// The field of a job's `extra` that says against which files of its pack it was validated.
+pub(crate) const VALIDATED_WITH: &str = "pack_digest";
+
+pub(super) fn with_digest(extra: &str, digest: &str) -> String {
+    let mut fields: Map<String, Value> = serde_json::from_str(extra).unwrap_or_default();
+    fields.insert(VALIDATED_WITH.to_owned(), json!(digest));
+    Value::Object(fields).to_string()
+}
+
+/// Returns the digest of an action's pack, as jobs are shown it.
+pub(super) fn digest_of<'a>(packs: &'a PackSet, action: &Action) -> &'a str {
+    packs
+        .packs()
+        .find(|pack| pack.reference == action.pack)
+        .map_or("", |pack| labels::short_digest(&pack.digest))
+}
+
+/// Asks for a worker that has these files of the action's pack.
+pub(super) fn pinned(requires: Selector, action: &Action, digest: &str) -> Selector {
+    let (label, value) = labels::of_pack(&action.pack, digest);
+    requires.pinned(label, value)
+}
+
 /// Plans another job like a stored one, with a new id and to run at once. Its parameters are
 /// checked again because the action may have changed; its keys stay.
 pub(crate) fn rerun(
@@ -84,16 +115,24 @@ pub(crate) fn rerun(
     let stored = &record.job;
     let mut payload = stored.payload.clone();
     payload.extra = signed(payload.extra, by);
+    let mut placement = stored.key.placement.clone();
     if stored.key.route != Route::Plain {
         let packs = settings.packs.current();
         let reference = &stored.key.job_type;
         let found =
             packs.get(reference).ok_or_else(|| IntakeError::no_action(&packs, reference))?;
         payload.args = Value::Array(vec![action::complete(found, &payload.args)?]).to_string();
+        // It is validated again, so it is pinned again.
+        let digest = digest_of(&packs, found);
+        payload.extra = with_digest(&payload.extra, digest);
+        let (label, _) = labels::of_pack(&found.pack, digest);
+        if placement.requires.requirements().any(|it| it.label() == label) {
+            placement.requires = pinned(placement.requires, found, digest);
+        }
     }
     Ok(NewJob {
         id: JobId(Uuid::now_v7()),
-        class: ClassKey { isolated: false, ..(*stored.key).clone() },
+        class: ClassKey { isolated: false, placement, ..(*stored.key).clone() },
         keys: stored.keys.clone(),
         priority: stored.priority,
         payload,

@@ -8,7 +8,7 @@ use outlast_core::job::{Overlap, Rules};
 use outlast_core::resources::Resources;
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
-use outlast_packs::Action;
+use outlast_packs::{Action, PackPolicy};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_wire::ojs::enqueue::{Envelope, FirstWanted};
 use outlast_wire::ojs::job::signed;
@@ -17,7 +17,7 @@ use outlast_wire::{Fault, json};
 use uuid::Uuid;
 
 use super::action::{self, Arguments};
-use super::{ANONYMOUS, IntakeError, Requester, check_class, unique};
+use super::{ANONYMOUS, IntakeError, Requester, check_class, execution, unique};
 use crate::settings::Settings;
 
 /// Returns whether a job asks for something at a time. Only then does it matter when it is
@@ -42,7 +42,8 @@ pub(crate) fn plan(
             let Arguments { stored, keys } =
                 action::arguments(action, envelope.args, &envelope.keys)?;
             envelope.keys = keys;
-            planned(envelope, stored, requester, now, Some(action))
+            let digest = execution::digest_of(&packs, action);
+            planned(envelope, stored, requester, now, Some((action, digest)))
         }
     };
     check_class(&job.class)?;
@@ -61,8 +62,17 @@ fn planned(
     args: String,
     Requester { tenant, name }: Requester<'_>,
     now: Timestamp,
-    action: Option<&Action>,
+    action: Option<(&Action, &str)>,
 ) -> NewJob {
+    let (mut placement, mut extra) = (envelope.placement, envelope.extra);
+    if let Some((action, digest)) = action {
+        placement = action.placement.clone().and(placement);
+        if action.packs == PackPolicy::Pinned {
+            placement.requires = execution::pinned(placement.requires, action, digest);
+        }
+        extra = execution::with_digest(&extra, digest);
+    }
+    let action = action.map(|(action, _)| action);
     let first = match envelope.first {
         None => First::Now,
         Some(FirstWanted::OnActivation) => First::OnActivation,
@@ -77,10 +87,6 @@ fn planned(
             .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
         expires_at: envelope.expires.map(|when| when.resolve(now)),
         resources: envelope.resources.or(of_action),
-    };
-    let placement = match action {
-        Some(action) => action.placement.clone().and(envelope.placement),
-        None => envelope.placement,
     };
     NewJob {
         id: envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7())),
@@ -103,7 +109,7 @@ fn planned(
                 Some(tenant) => quirks::with_tenant(envelope.meta, tenant),
                 None => envelope.meta.to_owned(),
             },
-            extra: signed(envelope.extra, name),
+            extra: signed(extra, name),
         },
         first,
         timeout: envelope.timeout.or_else(|| action.and_then(action::timeout)),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use outlast_core::evidence::Evidence;
 use outlast_core::id::Epoch;
-use outlast_core::job::{Event as JobEvent, EventKind, Refusal, Transition};
+use outlast_core::job::{Event as JobEvent, EventKind, Job, Refusal, State, Transition};
 use outlast_core::time::Timestamp;
 use outlast_store::command::{Adopt, EndDetail, Lost, LostFact, NoteLoss};
 use outlast_store::event::{Event, EventName};
@@ -42,9 +42,17 @@ pub fn adopt<'a>(
         return Err(Refusal::NotHolder { current }.into());
     }
     let event = JobEvent::Claim { worker: Some(adopt.worker), starts: true };
-    let claimed = context.decide(&loaded.job, event, 0)?;
-    let claimed = Transition { next_epoch: adopt.epoch, ..claimed };
+    let claimed = context.decide(&as_claimable(&loaded.job), event, 0)?;
+    let from = loaded.job.state;
+    let claimed = Transition { from, next_epoch: adopt.epoch, ..claimed };
     Ok(decided(adopt, EventKind::Claim, claimed))
+}
+
+/// Returns a job that waits for a time or an activation as it was when it was claimed.
+#[must_use]
+pub fn as_claimable(job: &Job) -> Job {
+    let waits = matches!(job.state, State::Scheduled | State::Retryable | State::Pending);
+    Job { state: if waits { State::Available } else { job.state }, ..job.clone() }
 }
 
 /// Whether the worker holds this attempt, as far as the store knows.
@@ -83,6 +91,13 @@ pub fn events<'a>(note: &'a NoteLoss, at: Timestamp) -> impl Iterator<Item = Eve
             LostFact::Job => (
                 EventName::StoreJobLost,
                 "it was acknowledged and is not stored any more: enqueue it again",
+                None,
+                None,
+            ),
+            LostFact::Order => (
+                EventName::StoreOrderLost,
+                "it was cancelled, retried or moved by another order, and the store lost that: order \
+                 it again",
                 None,
                 None,
             ),

@@ -2,6 +2,7 @@
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
+use outlast_core::time::Span;
 use outlast_store::command::{Adopt, Command, Lost, LostFact, NoteLoss, ReportedOutcome};
 use outlast_store::event::{Event, EventName, EventQuery};
 use outlast_store::reply::{MoveRefusal, Moved, Reply};
@@ -9,12 +10,13 @@ use outlast_store::store::Store as _;
 use uuid::Uuid;
 
 use crate::conformance::Harness;
-use crate::conformance::world::{Hand, World};
+use crate::conformance::world::{Hand, World, failed};
 
 cases![
     job_that_a_worker_holds_is_given_to_no_other,
     adopted_attempt_ends_like_any_other,
     attempt_whose_start_was_lost_counts_as_started,
+    job_that_waits_for_a_time_is_adopted,
     only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted,
     each_loss_is_an_event,
 ];
@@ -82,6 +84,21 @@ fn attempt_whose_start_was_lost_counts_as_started<H: Harness>(world: &mut World<
     // Once more changes nothing.
     adopt(world, id, hand, 1).unwrap();
     assert_eq!(events(world, &["job.started"]).len(), 1);
+}
+
+/// The store lost that it came due as well.
+fn job_that_waits_for_a_time_is_adopted<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, failed()).unwrap();
+    assert_eq!(world.read(id).state, State::Retryable);
+    let moved = adopt(world, id, hand, 2).unwrap();
+    assert_eq!((moved.from, moved.state), (State::Retryable, State::Active));
+    world.wait(Span::from_secs(3600));
+    world.sweep();
+    let job = world.read(id);
+    assert_eq!((job.state, job.epoch), (State::Active, Epoch(2)));
 }
 
 fn only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted<H: Harness>(world: &mut World<'_, H>) {

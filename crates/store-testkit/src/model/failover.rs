@@ -28,8 +28,9 @@ impl Tx<'_> {
             return Err(Refusal::NotHolder { current }.into());
         }
         let event = JobEvent::Claim { worker: Some(adopt.worker), starts: true };
-        let claimed = self.bench.decide(&row.job, event, 0)?;
-        let step = Transition { next_epoch: adopt.epoch, ..claimed };
+        let claimed = self.bench.decide(&failover::as_claimable(&row.job), event, 0)?;
+        let from = row.job.state;
+        let step = Transition { from, next_epoch: adopt.epoch, ..claimed };
         let attempt = ActiveRow {
             worker: Some(adopt.worker),
             plain: None,

@@ -7,8 +7,8 @@ use crate::request::{requests, unit_requests};
 
 /// Notes again that a worker was given a job, or that it started it: the store lost that.
 ///
-/// The job must be claimable under a lower epoch, and the worker must hold a lease; or the worker
-/// must hold the attempt. It counts as started, because its start may be lost as well. Limits do not
+/// The job must wait under a lower epoch, and the worker must hold a lease; or the worker must hold
+/// the attempt. It counts as started, because its start may be lost as well. Limits do not
 /// count it.
 #[derive(Clone, Debug)]
 pub struct Adopt {
@@ -54,6 +54,8 @@ pub enum LostFact {
         /// The native worker, if it was one.
         worker: Option<WorkerId>,
     },
+    /// That an operator or a producer moved it: cancelled it, or retried it.
+    Order,
     /// How an attempt ended.
     Result {
         /// The attempt's epoch.

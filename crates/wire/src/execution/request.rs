@@ -38,6 +38,7 @@ const KNOWN: &[&str] = &[
     "unique",
     "resources",
     "overlap",
+    "packs",
     "delay",
 ];
 
@@ -70,6 +71,8 @@ pub struct Request {
     pub resources: Resources,
     /// Whether attempts may overlap.
     pub overlap: Option<Overlap>,
+    /// Whether it runs only with the files of the pack that it was validated against, if it says so.
+    pub is_pinned: Option<bool>,
     /// When it may first run, if not at once.
     pub delay: Option<When>,
 }
@@ -120,6 +123,7 @@ impl Request {
                 .transpose()?
                 .unwrap_or_default(),
             overlap: text(&fields, "overlap")?.map(overlap).transpose()?,
+            is_pinned: text(&fields, "packs")?.map(is_pinned).transpose()?,
             delay: given(&fields, "delay").map(delay).transpose()?,
         })
     }
@@ -183,6 +187,15 @@ fn delay(value: &Value) -> Result<When, Fault> {
     at.or_else(|| duration::value(value).map(When::In)).ok_or_else(|| {
         Fault::field("delay", format!("must be {}", duration::problem(value, EXPECTED)))
     })
+}
+
+/// Reads whether a job runs only with the files that it was validated against.
+fn is_pinned(word: &str) -> Result<bool, Fault> {
+    match word {
+        "any" => Ok(false),
+        "pinned" => Ok(true),
+        _ => Err(Fault::field("packs", "must be `any` or `pinned`")),
+    }
 }
 
 /// Reads whether attempts may overlap.

@@ -5,12 +5,18 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use outlast_packs::{Action, Overlap, PackSet, Runner};
+use outlast_packs::{Action, Overlap, Pack, PackSet, Runner};
+use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use crate::containment::Containment;
 use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime, is_program};
 use crate::secrets::Secrets;
+
+/// Most actions of which the server learns what is missing for them.
+const LACKING_MAX: usize = 100;
+/// What is missing when an action's own files are.
+const SCRIPT: &str = "the action's script or interpreter";
 
 /// What decides which actions can run here.
 #[derive(Debug)]
@@ -141,10 +147,19 @@ pub(super) struct Actions {
     offered: BTreeMap<String, Arc<Action>>,
     /// Those that an interpreter, a secret or a script is missing for.
     lacking: Vec<Arc<Action>>,
+    /// What is missing for them, by action, as the server's users read it.
+    missing: BTreeMap<String, String>,
     runtimes: Vec<Runtime>,
     interpreters: Interpreters,
-    /// Of each pack, by its name.
-    digests: BTreeMap<String, Arc<str>>,
+    /// The packs, by name.
+    packs: BTreeMap<String, PackFacts>,
+}
+
+/// What is said about a pack.
+#[derive(Clone, Debug)]
+struct PackFacts {
+    digest: Arc<str>,
+    version: Option<String>,
 }
 
 impl Actions {
@@ -153,7 +168,7 @@ impl Actions {
     pub(super) fn select(packs: &PackSet, host: &ActionHost) -> Self {
         let ActionHost { wanted, containment, secrets, .. } = host;
         let (interpreters, containment) = (host.interpreters(), *containment);
-        let mut lacking = Vec::new();
+        let (mut lacking, mut missing_for) = (Vec::new(), BTreeMap::new());
         let runtimes: Vec<Runtime> = Runtime::ALL
             .into_iter()
             .filter(|runtime| host.wants(*runtime))
@@ -182,11 +197,13 @@ impl Actions {
             }
             if let Err(error) = secrets.resolve(action) {
                 tracing::warn!(action = action.reference, "action not offered: {error}");
+                missing_for.insert(action.reference.clone(), error.in_short());
                 lacking.extend(packs.shared(&action.reference));
                 continue;
             }
             if let Err(missing) = host.find_program(action) {
                 tracing::warn!(action = action.reference, "action not offered: {missing}");
+                missing_for.insert(action.reference.clone(), SCRIPT.to_owned());
                 lacking.extend(packs.shared(&action.reference));
                 continue;
             }
@@ -194,9 +211,12 @@ impl Actions {
                 offered.insert(action.reference.clone(), shared);
             }
         }
-        let digests =
-            packs.packs().map(|pack| (pack.reference.clone(), pack.digest.as_str().into()));
-        Self { offered, lacking, runtimes, interpreters, digests: digests.collect() }
+        let facts = |pack: &Pack| {
+            let (digest, version) = (pack.digest.as_str().into(), pack.version.clone());
+            (pack.reference.clone(), PackFacts { digest, version })
+        };
+        let packs = packs.packs().map(facts).collect();
+        Self { offered, lacking, missing: missing_for, runtimes, interpreters, packs }
     }
 
     /// Those that are not offered for want of an interpreter, a secret or a script.
@@ -235,9 +255,10 @@ impl Actions {
         Self {
             offered: left,
             lacking,
+            missing: self.missing.clone(),
             runtimes: self.runtimes.clone(),
             interpreters: self.interpreters.clone(),
-            digests: self.digests.clone(),
+            packs: self.packs.clone(),
         }
     }
 
@@ -248,7 +269,29 @@ impl Actions {
     /// What the files of an action's pack said when it was read; empty if that is not known.
     pub(super) fn digest(&self, action: &Action) -> Arc<str> {
         let pack = action.reference.split_once('.').map_or("", |(pack, _)| pack);
-        self.digests.get(pack).cloned().unwrap_or_default()
+        self.packs.get(pack).map(|facts| Arc::clone(&facts.digest)).unwrap_or_default()
+    }
+
+    /// What the server learns about packs and about what is missing.
+    pub(super) fn describe(&self) -> Value {
+        let packs: Map<String, Value> = self
+            .packs
+            .iter()
+            .map(|(name, PackFacts { digest, version })| {
+                (name.clone(), json!({ "digest": &**digest, "version": version }))
+            })
+            .collect();
+        let lacking: BTreeMap<&str, &str> = self
+            .lacking
+            .iter()
+            .filter(|action| !self.offered.contains_key(&action.reference))
+            .map(|action| {
+                let missing = self.missing.get(&action.reference);
+                (action.reference.as_str(), missing.map_or("a program that it needs", |it| it))
+            })
+            .take(LACKING_MAX)
+            .collect();
+        json!({ "packs": packs, "lacking": lacking, "interpreters": self.versions() })
     }
 
     pub(super) fn references(&self) -> impl Iterator<Item = &str> {

@@ -4,11 +4,12 @@
 //! Running attempts keep what they were started with.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use outlast_packs::{Action, Origin, PackError, PackSet};
 use outlast_sdk::Control;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::actions::{ActionHost, Actions};
@@ -22,6 +23,8 @@ pub(super) struct Catalog {
     pub(super) folders: Vec<PathBuf>,
     pub(super) host: ActionHost,
     pub(super) offered: RwLock<Option<Arc<Actions>>>,
+    /// What the server learns about the worker beside its packs, once that is known.
+    pub(super) about: OnceLock<Value>,
 }
 
 impl Catalog {
@@ -37,6 +40,20 @@ impl Catalog {
         actions.remember(lost);
         actions.remember(self.lost());
         self.offer(actions)
+    }
+
+    /// A catalog of these folders that offers nothing yet.
+    pub(super) fn new(folders: Vec<PathBuf>, host: ActionHost) -> Self {
+        Self { folders, host, offered: RwLock::default(), about: OnceLock::new() }
+    }
+
+    /// What the server learns about the worker: JSON.
+    pub(super) fn describe(&self, actions: &Actions) -> String {
+        let mut about = self.about.get().cloned().unwrap_or_else(|| serde_json::json!({}));
+        if let (Some(all), Value::Object(more)) = (about.as_object_mut(), actions.describe()) {
+            all.extend(more);
+        }
+        about.to_string()
     }
 
     fn lost(&self) -> Vec<Arc<Action>> {
@@ -116,7 +133,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<No
         let read = tokio::task::spawn_blocking(move || reader.reload()).await;
         if let Ok(Some(actions)) = read {
             tracing::info!(actions = actions.references().count(), "packs reloaded");
-            control.offer(actions.types());
+            control.offer(actions.types(), catalog.describe(&actions));
         }
     }
 }
@@ -167,18 +184,15 @@ mod tests {
         write(&at("packs/demo/actions/it.sh"), "#!/bin/sh\n");
         write(&at("more/other/pack.yaml"), "ref: other\n");
         write(&at("secrets/key"), "sesame");
-        let catalog = Catalog {
-            folders: vec![at("packs"), at("more")],
-            host: ActionHost {
-                interpreters: RwLock::new(Interpreters::find("/usr/bin:/bin").await),
-                looking: Mutex::default(),
-                wanted: vec![Runtime::Shell],
-                containment: Containment::Pidns,
-                secrets: Secrets::new(Some(at("secrets"))),
-                packs_folder: at("built-in"),
-            },
-            offered: RwLock::default(),
+        let host = ActionHost {
+            interpreters: RwLock::new(Interpreters::find("/usr/bin:/bin").await),
+            looking: Mutex::default(),
+            wanted: vec![Runtime::Shell],
+            containment: Containment::Pidns,
+            secrets: Secrets::new(Some(at("secrets"))),
+            packs_folder: at("built-in"),
         };
+        let catalog = Catalog::new(vec![at("packs"), at("more")], host);
         let packs = PackSet::load(&catalog.folders).unwrap();
         assert!(catalog.put(packs, Vec::new()).get("demo.it").is_some());
         catalog

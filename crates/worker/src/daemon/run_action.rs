@@ -274,7 +274,7 @@ impl ActionRunner {
     fn not_offered(&self, action: &Action, lacking: &impl Display) -> Box<Outcome> {
         tracing::error!("handing the job back: {lacking}");
         if let Some(left) = self.catalog.withdraw(&action.reference) {
-            self.control.offer(left.types());
+            self.control.offer(left.types(), self.catalog.describe(&left));
         }
         self.reload.notify_one();
         Box::new(Outcome::not_started(lacking.to_string()))

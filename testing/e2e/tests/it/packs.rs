@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use outlast_e2e::process::{command, run_to_end};
+use outlast_e2e::process::{command, run_against, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Process, Scene, ServerOptions, Worker, WorkerOptions};
 use rustix::process::Signal;
@@ -352,4 +352,83 @@ fn dev_reads_packs_again_when_it_is_hung_up() {
     assert!(ran.stdout.contains("new"), "{ran:?}");
     dev.signal(Signal::TERM);
     assert_eq!(dev.await_end(within(LEASE)), Some(0), "{}", dev.log());
+}
+
+/// Waits until the reason why a job waits has these words.
+fn await_words(site: &Site, id: &str, words: &str) {
+    let mut reason = String::new();
+    eventually(&format!("the reason has `{words}`"), within(LEASE), || {
+        reason = site.scene.api().execution(id)["waiting_reason"].to_string();
+        reason.contains(words).then_some(())
+    });
+}
+
+/// Parameters are validated by a server, and the action runs at a worker: each reads packs by itself.
+#[test]
+fn pinned_job_waits_for_a_worker_with_the_files_that_it_was_validated_with() {
+    let site = Site::new();
+    put(site.folder.path(), "packs/site/pack.yaml", "ref: site\nversion: '1.2'\n");
+    site.action("work", "", "echo one");
+    site.action("strict", "packs: pinned\n", "echo one");
+    let worker = site.worker();
+    site.hang_up(&worker);
+    assert_eq!(site.result("site.strict", &Value::Null), json!({"stdout": "one"}));
+
+    put(site.folder.path(), "packs/site/pack.yaml", "ref: site\nversion: '1.3'\n");
+    site.action("work", "", "echo two");
+    site.action("strict", "packs: pinned\n", "echo two");
+    site.scene.server().process().signal(Signal::HUP);
+    let api = site.scene.api();
+    let skew = eventually("the skew is named", within(LEASE), || {
+        let shown = api.get(&format!("/api/v1/workers/{}", worker.id())).expect(200);
+        let skew = shown["data"]["skew"].as_array()?.clone();
+        (!skew.is_empty()).then(|| skew[0].as_str().unwrap().to_owned())
+    });
+    assert!(skew.starts_with("runs site 1.2 (") && skew.contains("validated with 1.3"), "{skew}");
+    let doctor = run_against(&site.scene.server().url(), &["doctor", "--output", "json"]);
+    assert!(doctor.stdout.contains(&format!("site {skew}")), "{}", doctor.stdout);
+    let listed = run_against(&site.scene.server().url(), &["packs", "list"]);
+    assert!(listed.stdout.contains("0, 1 other"), "{}", listed.stdout);
+
+    // Whatever files the worker has read, unless the action or the job says otherwise.
+    let any = site.accepted("site.work", &Value::Null);
+    let done = site.scene.await_status(&any, "completed", within(LEASE));
+    let digest = |id: &str| -> String {
+        api.attempts(id)[0]["pack_digest"].as_str().unwrap_or_default().chars().take(12).collect()
+    };
+    assert_ne!(done["validated_with"], digest(&any));
+    let strict = site.accepted("site.strict", &Value::Null);
+    let body = json!({"action_ref": "site.work", "packs": "pinned"});
+    let pinned = api.post("/api/v1/executions", &body).expect(201)["data"]["id"].clone();
+    let pinned = pinned.as_str().unwrap().to_owned();
+    for id in [&strict, &pinned] {
+        await_words(&site, id, "without pack/site=");
+    }
+    worker.hang_up();
+    for id in [&strict, &pinned] {
+        let done = site.scene.await_status(id, "completed", within(LEASE * 2));
+        assert_eq!(done["result"], json!({"stdout": "two"}));
+        assert_eq!(done["validated_with"], digest(id));
+    }
+    let body = json!({"action_ref": "site.work", "packs": "mine"});
+    let refused = api.post("/api/v1/executions", &body).expect(400);
+    assert!(refused.to_string().contains("`any` or `pinned`"), "{refused}");
+}
+
+#[test]
+fn job_says_which_worker_lacks_which_secret() {
+    let site = Site::new();
+    site.action("work", "secrets: {TOKEN: {as: env, from: missing_one}}\n", "echo one");
+    let worker = site.worker();
+    site.hang_up(&worker);
+    let id = site.accepted("site.work", &Value::Null);
+    await_words(&site, &id, "site lacks secret missing_one");
+    let doctor = run_against(&site.scene.server().url(), &["doctor"]);
+    let words = "site lacks secret missing_one for site.work";
+    assert!(doctor.stdout.contains(words), "{}", doctor.stdout);
+    site.secret("missing_one", "sesame", 0o600);
+    let done = site.scene.await_status(&id, "completed", within(LEASE * 10));
+    assert_eq!(done["result"], json!({"stdout": "one"}));
+    let shown = site.scene.api().get(&format!("/api/v1/workers/{}", worker.id())).expect(200);
+    assert_eq!(shown["data"]["skew"], json!([]));
 }

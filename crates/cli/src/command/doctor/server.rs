@@ -2,12 +2,12 @@
 
 mod evaluate;
 
-use outlast_cli_core::client::Client;
+use outlast_cli_core::client::{Client, ClientConfig};
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use serde_json::Value;
 
-use self::evaluate::{clocks, queues, store, versions, workers};
+use self::evaluate::{clocks, packs, queues, servers, store, versions, workers};
 use super::check::Check;
 
 /// How often the server is asked before its latency is believed.
@@ -27,6 +27,7 @@ const UNASKED: &[&str] = &[
     "isolated",
     "unstarted",
     "workers",
+    "packs",
 ];
 
 /// Asks the server and judges the answers.
@@ -46,6 +47,7 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
             checks.extend(store(report));
             checks.extend(queues(report));
             checks.extend(workers(report));
+            checks.push(packs(report));
         }
         Err(failure) if failure.exit == Exit::NotFound => {
             let fact = "the server has no /api/v1/doctor";
@@ -54,6 +56,25 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
         }
         Err(failure) => unreached(&failure, checks),
     }
+}
+
+/// Compares what each of several servers has of packs.
+pub(super) async fn compare(target: &ClientConfig, checks: &mut Vec<Check>) {
+    let addresses: Vec<&str> = target.server.split(',').collect();
+    if addresses.len() < 2 {
+        return;
+    }
+    let mut answers = Vec::new();
+    for address in addresses {
+        let config = ClientConfig { server: address.to_owned(), ..target.clone() };
+        let asked = match Client::new(config) {
+            Ok(client) => client.get(&["api", "v1", "packs"], &[]).await,
+            Err(failure) => Err(failure),
+        };
+        let packs = asked.map(|answer| answer.get("data").cloned().unwrap_or_default());
+        answers.push((address.to_owned(), packs.map_err(|failure| failure.message)));
+    }
+    checks.push(servers(&answers));
 }
 
 /// The server cannot even be asked: what the client needs for that is wrong.

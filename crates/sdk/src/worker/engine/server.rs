@@ -127,14 +127,13 @@ impl<H: Handler> Engine<H> {
         if self.session.resumed {
             tracing::info!(session, "worker {name} (ID: {worker}) reattached");
         } else {
-            let containment = &self.profile.about_json;
             tracing::info!(
                 session,
                 ?heartbeat_interval,
                 ?lease,
-                about = containment,
                 "worker {name} (ID: {worker}) registered"
             );
+            tracing::debug!(about = self.profile.about_json, "what the server learns about it");
             self.inbox.control.say_registered();
         }
     }
@@ -267,13 +266,15 @@ impl<H: Handler> Engine<H> {
 
     /// Runs other types from now on. The server learns them from the hello of another session;
     /// what is held goes on meanwhile.
-    pub(super) fn offer(&mut self, types: Vec<String>) {
+    pub(super) fn offer(&mut self, types: Vec<String>, about_json: String) {
         let is_leaving = self.phase() == v1::Phase::Draining;
-        if is_leaving || types == self.profile.types {
+        let is_known = types == self.profile.types && about_json == self.profile.about_json;
+        if is_leaving || is_known {
             return;
         }
         tracing::info!(types = types.len(), "worker offers other job types, reattaching");
         self.profile.types = types;
+        self.profile.about_json = about_json;
         self.session_over();
         self.session.connection.retry_later();
     }

@@ -12,6 +12,7 @@ use crate::http::App;
 use crate::http::job_view;
 use crate::http::response::object;
 use crate::intake::ANONYMOUS;
+use crate::intake::execution::VALIDATED_WITH;
 
 /// Writes one execution under `data`.
 pub(super) async fn document(app: &App, record: &JobRecord) -> Vec<u8> {
@@ -131,6 +132,8 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
         Overlap::Forbidden => "forbidden",
     };
     object.text("overlap", overlap);
+    let digest = json::field(&job.payload.extra, VALIDATED_WITH);
+    object.raw("validated_with", digest.map_or("null", |digest| digest.get()));
     outlast_wire::resources::write(object, &job.rules.resources);
     let by = outlast_wire::ojs::job::enqueued_by(&job.payload.extra);
     object.text("enqueued_by", by.as_deref().unwrap_or(ANONYMOUS));

@@ -54,6 +54,7 @@ pub(super) fn execution() -> Value {
         ("timeout", or_null(number())),
         ("scheduled_timeout", or_null(number())),
         ("overlap", one_of(&["allowed", "forbidden"])),
+        ("validated_with", or_null(text())),
         ("resources", resources()),
         ("labels", texts()),
         ("requires", text()),
@@ -197,6 +198,7 @@ pub(super) fn action() -> Value {
         ("interruptible", flag()),
         ("on_drain", one_of(&["finish", "stop"])),
         ("overlap", one_of(&["allowed", "forbidden"])),
+        ("packs", one_of(&["any", "pinned"])),
         ("resources", resources()),
         ("required_labels", texts()),
         ("requires", text()),
@@ -218,6 +220,12 @@ fn retry_policy() -> Value {
         ("non_retryable_errors", list(text())),
         ("on_exhaustion", one_of(&["discard", "dead_letter"])),
     ])
+}
+
+/// Which live workers have a pack: the same files as this server, others, or none.
+pub(super) fn pack_workers() -> Value {
+    let other = object(&[("worker", text()), ("version", or_null(text())), ("digest", text())]);
+    object(&[("same", int()), ("without", int()), ("other", list(other))])
 }
 
 pub(super) fn worker() -> Value {
@@ -254,6 +262,7 @@ pub(super) fn worker() -> Value {
                 ("since", or_null(time())),
             ]),
         ),
+        ("skew", list(text())),
         ("about", any()),
         ("plain_id", or_null(text())),
     ])
@@ -348,6 +357,7 @@ pub(super) fn doctor() -> Value {
         ("wall_time", time()),
         ("store_time", time()),
         ("store", store),
+        ("skew", list(text())),
         ("untaken", rows()),
         ("isolated", rows()),
         ("queues", rows()),

@@ -205,7 +205,8 @@ impl<H: Harness> View<'_, H> {
                 claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
             }
             Wish::Adopt { job, worker, ahead } => {
-                let job = self.aimed(*job, &[State::Available]);
+                let waits = [State::Available, State::Retryable, State::Scheduled, State::Pending];
+                let job = self.aimed(*job, &waits);
                 let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
                 // One that is skipped is an attempt that no store knows of.
                 let epoch = record.map_or(0, |record| record.epoch.0) + u64::from(*ahead);

@@ -1,9 +1,11 @@
 //! From the server's report to verdicts. Pure functions.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use outlast_cli_core::output::{at, span, text_at};
+use outlast_core::labels::short_digest;
 use serde_json::Value;
 
 use super::super::check::{Check, Level};
@@ -243,6 +245,55 @@ fn unstarted(report: &Value) -> Check {
 }
 
 /// Workers that are silent, late, or take no jobs.
+/// Whether workers have the files of packs that the server validates with.
+pub(super) fn packs(report: &Value) -> Check {
+    const NAME: &str = "packs";
+    let skew: Vec<String> =
+        list(report, "skew").iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
+    if skew.is_empty() {
+        return Check::ok(NAME, "workers have the packs of the server");
+    }
+    let fix = "install the same packs and secrets everywhere, and reload them with SIGHUP";
+    Check::warn(NAME, few(&skew), fix).with_number(count(skew.len()), "differences")
+}
+
+/// Whether several servers have the same packs. `answers` are their lists, by address.
+pub(super) fn servers(answers: &[(String, Result<Value, String>)]) -> Check {
+    const NAME: &str = "packs of servers";
+    let digests = |packs: &Value| -> BTreeMap<String, String> {
+        let packs = packs.as_array().into_iter().flatten();
+        packs.map(|pack| (text_at(pack, "ref"), text_at(pack, "digest"))).collect()
+    };
+    let mut found: Vec<(&str, BTreeMap<String, String>)> = Vec::new();
+    let mut differences = Vec::new();
+    for (address, answer) in answers {
+        match answer {
+            Ok(packs) => found.push((address, digests(packs))),
+            Err(error) => differences.push(format!("{address} does not say: {error}")),
+        }
+    }
+    let names: BTreeSet<&String> = found.iter().flat_map(|(_, packs)| packs.keys()).collect();
+    for name in names {
+        let first = found.iter().find_map(|(address, packs)| Some((*address, packs.get(name)?)));
+        let Some((with, digest)) = first else { continue };
+        for (address, packs) in &found {
+            match packs.get(name) {
+                None => differences.push(format!("{address} lacks {name}")),
+                Some(other) if other != digest => {
+                    let (other, digest) = (short_digest(other), short_digest(digest));
+                    differences.push(format!("{address} has {name} {other}, {with} has {digest}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if differences.is_empty() {
+        return Check::ok(NAME, format!("{} servers have the same packs", answers.len()));
+    }
+    let fix = "install the same packs everywhere, and reload them with SIGHUP";
+    Check::warn(NAME, few(&differences), fix).with_number(count(differences.len()), "differences")
+}
+
 pub(super) fn workers(report: &Value) -> Vec<Check> {
     const NAME: &str = "workers";
     let all = list(report, "workers");

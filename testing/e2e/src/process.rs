@@ -41,7 +41,13 @@ pub struct Finished {
 /// Prepares a command line of the binary under test, without any of our own settings.
 #[must_use]
 pub fn command(arguments: &[String]) -> Command {
-    let mut command = Command::new(binary::outlast());
+    command_of(binary::outlast(), arguments)
+}
+
+/// Prepares a command line of another build.
+#[must_use]
+pub fn command_of(program: &Path, arguments: &[String]) -> Command {
+    let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();

@@ -8,6 +8,7 @@ use outlast_cluster::{Cluster, Database};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::binary;
 use crate::process::{self, Process};
 use crate::wait;
 
@@ -22,6 +23,7 @@ pub struct ServerOptions {
     arguments: Vec<String>,
     store: Store,
     open_files: Option<u32>,
+    program: Option<PathBuf>,
 }
 
 /// Where a server keeps its jobs.
@@ -55,7 +57,15 @@ impl ServerOptions {
             arguments: Vec::new(),
             store: Store::Own,
             open_files: None,
+            program: None,
         }
+    }
+
+    /// Runs another build.
+    #[must_use]
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
     }
 
     /// Sets a configuration key such as `executor.scheduled_timeout`.
@@ -156,6 +166,7 @@ impl Server {
             folder: folder.to_owned(),
             scheme: if options.is_tls() { "https" } else { "http" },
             open_files: options.open_files,
+            program: options.program.clone(),
         };
         let (process, address) = launch.run("127.0.0.1:0");
         Self { process, launch, address, database, own }
@@ -195,6 +206,12 @@ impl Server {
         self.process = process;
     }
 
+    /// Starts it again as this build, whichever it was.
+    pub fn start_again_as_this_build(&mut self) {
+        self.launch.program = None;
+        self.start_again();
+    }
+
     /// Starts it again, at the same address and on another store.
     pub fn start_again_on(&mut self, database: &str) {
         for argument in &mut self.launch.arguments {
@@ -224,13 +241,15 @@ struct Launch {
     folder: PathBuf,
     scheme: &'static str,
     open_files: Option<u32>,
+    program: Option<PathBuf>,
 }
 
 impl Launch {
     fn run(&self, listen: &str) -> (Process, String) {
         let mut all = vec!["server".to_owned(), "--listen".to_owned(), listen.to_owned()];
         all.extend_from_slice(&self.arguments);
-        let mut command = process::command(&all);
+        let program = self.program.as_deref().unwrap_or_else(|| binary::outlast());
+        let mut command = process::command_of(program, &all);
         if let Some(limit) = self.open_files {
             command = process::with_open_files(&command, limit);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::binary;
 use crate::process::{self, Finished, Process};
 use crate::process_table::{self, ProcessId};
 use crate::wait::{HEARTBEAT, eventually};
@@ -21,6 +22,7 @@ pub struct WorkerOptions {
     arguments: Vec<String>,
     server: Option<String>,
     parent: Vec<String>,
+    program: Option<PathBuf>,
 }
 
 impl WorkerOptions {
@@ -35,7 +37,15 @@ impl WorkerOptions {
             arguments: Vec::new(),
             server: None,
             parent: Vec::new(),
+            program: None,
         }
+    }
+
+    /// Runs another build.
+    #[must_use]
+    pub fn program(mut self, program: &Path) -> Self {
+        self.program = Some(program.to_owned());
+        self
     }
 
     /// Sets the number of slots.
@@ -131,7 +141,8 @@ impl Worker {
         .map(str::to_owned)
         .to_vec();
         arguments.extend(options.arguments.iter().cloned());
-        let mut command = process::command(&arguments);
+        let program = options.program.as_deref().unwrap_or_else(|| binary::outlast());
+        let mut command = process::command_of(program, &arguments);
         if !options.parent.is_empty() {
             command = process::below(&options.parent, &command);
         }

@@ -77,6 +77,7 @@ mod tls;
 mod transactions;
 mod unique;
 mod unread_log;
+mod upgrade;
 mod waits;
 mod work_folder;
 mod worker_death;

@@ -81,6 +81,7 @@ pub(super) fn execution_request() -> Value {
         ("unique?", unique()),
         ("resources?", resources_request()),
         ("overlap?", one_of(&["allowed", "forbidden"])),
+        ("packs?", one_of(&["any", "pinned"])),
         ("delay?", duration()),
     ])
 }

@@ -71,6 +71,11 @@ pub(crate) fn never_wait() {
     writer::start().unwrap_or_default();
 }
 
+/// Writes what is queued, before another program takes this one's place.
+pub(crate) fn write_queued() {
+    writer::write_queued();
+}
+
 /// Writes a line that is no log line, behind those that are queued.
 pub(crate) fn say(line: impl fmt::Display) {
     // A closed stderr cannot be helped.

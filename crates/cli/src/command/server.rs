@@ -25,6 +25,7 @@ use crate::certificate::{Validity, is_authority};
 use crate::config::server::{ServerConfig, Switches};
 use crate::config::value::Interruptions;
 use crate::config::{Environment, Flag, Settings};
+use crate::log;
 use crate::open_files;
 use crate::service_manager;
 use crate::signals::{Hangups, Interrupts};
@@ -333,6 +334,7 @@ fn start_again(address: SocketAddr, environment: &Environment) -> Failure {
     let mut words = listening_on(std::env::args_os(), address);
     words.retain(|word| word != AGAIN);
     words.push(AGAIN.into());
+    log::write_queued();
     let failed = handover::start_again(&words, environment.variables(), Environment::is_harmless);
     Failure::failed(format!("cannot start again: {failed}"))
 }

@@ -59,6 +59,12 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
+/// Writes what is queued, or as much as is read in time, before another program takes this one's
+/// place.
+pub(super) fn write_queued() {
+    flush();
+}
+
 /// Writes what is queued, or as much as is read in time.
 extern "C" fn flush() {
     if let Some(queue) = QUEUE.get() {

@@ -7,6 +7,7 @@ use outlast_e2e::skip;
 
 /// Pages without a command that is run, and why.
 const NOTHING_TO_RUN: &[(&str, &str)] = &[
+    ("inside/faults.md", "names tests"),
     ("inside/invariants.md", "rules, enforced by the code"),
     ("inside/nightly.md", "written by .ci/nightly"),
     ("inside/roadmap.md", "what is not there yet"),

@@ -2,10 +2,70 @@
 
 use std::time::Duration;
 
-use outlast_e2e::process_table::since_boot;
-use outlast_e2e::wait::{CLOSED, LEASE, RECONNECT, SWEEP, eventually, stays, within};
+use outlast_e2e::process;
+use outlast_e2e::process_table::{self, since_boot};
+use outlast_e2e::wait::{CLOSED, KILL_AFTER, LEASE, RECONNECT, SWEEP, eventually, stays, within};
 use outlast_e2e::{Proxy, Run, Scene, ServerOptions, Weather, Worker, WorkerOptions};
+use rustix::process::Signal;
 use serde_json::json;
+
+/// F27: what a cancelled job holds is free when its worker has lapsed.
+#[test]
+fn slot_and_unique_key_of_a_job_that_is_cancelled_while_its_worker_dies_become_free() {
+    let scene = Scene::start();
+    let mut doomed = scene.worker_with(&WorkerOptions::named("doomed").concurrency(1));
+    let url = scene.server().url();
+    let set = process::run_against(
+        &url,
+        &["limits", "set", "one", "--queue", "default", "--concurrency", "1"],
+    );
+    assert_eq!(set.code, Some(0), "{}", set.stderr);
+    let unique = json!({"keys": ["type"]});
+    let job = || Run::holding_once(Duration::from_secs(120)).with("unique", unique.clone());
+    let first = scene.run(job());
+    scene.await_start(&first, 1, within(LEASE));
+    let _heir = scene.worker("heir");
+    doomed.kill_whole();
+    assert!(scene.cancel(&first).is_success());
+    let ledger = scene.ledger().path().to_owned();
+    let body = json!({
+        "action_ref": "ledger.run", "parameters": {"ledger": ledger}, "unique": unique,
+    });
+    // As long as its processes may run, the job has its key.
+    let second = eventually("the key is free", within(RECONNECT + SWEEP + LEASE), || {
+        let reply = scene.api().post("/api/v1/executions", &body);
+        assert!([201, 409].contains(&reply.status), "{reply:?}");
+        reply.is_success().then(|| reply.body["data"]["id"].as_str().map(str::to_owned))?
+    });
+    scene.accept(&second);
+    scene.await_status(&second, "completed", within(LEASE));
+    assert_eq!(scene.api().execution(&first)["status"], "cancelled");
+    scene.judge();
+}
+
+/// F8: the worker goes on, and the job ends by its own time limit.
+#[test]
+fn job_that_is_frozen_is_ended_at_its_timeout_while_its_worker_goes_on() {
+    let scene = Scene::start();
+    let worker = scene.worker("awake");
+    let job = scene.run(
+        Run::holding(Duration::from_secs(120)).with("timeout", json!(2)).with("retry", json!(1)),
+    );
+    scene.await_start(&job, 1, within(LEASE));
+    let pids = process_table::of_jobs(&[job.clone()].into());
+    assert!(!pids.is_empty(), "the job has processes");
+    for (pid, _) in pids {
+        process_table::signal(pid, Signal::STOP);
+    }
+    let done = scene.await_status(&job, "timeout", within(Duration::from_secs(2) + KILL_AFTER));
+    assert_eq!(
+        (&done["losses"], &done["worker"]["id"]),
+        (&json!(0), &json!(worker.id())),
+        "{done}"
+    );
+    scene.await_worker(worker.id(), "running", within(LEASE));
+    scene.judge();
+}
 
 #[test]
 fn jobs_of_a_killed_worker_run_again_elsewhere_with_a_higher_epoch() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use outlast_cluster::Database;
+use outlast_cluster::{Database, Session};
 use outlast_e2e::Scene;
 use outlast_e2e::process::{Finished, run_to_end};
 use serde_json::Value;
@@ -77,4 +77,29 @@ fn store_that_cannot_be_looked_at_is_no_pending_migration() {
         assert_eq!(said.code, Some(1), "{said:?}");
         assert!(said.stderr.starts_with("error: "), "{said:?}");
     }
+}
+
+/// The SQL of `docs/operate/deploy.md` removes all that a server made, and nothing else.
+#[test]
+fn uninstalling_leaves_nothing_behind_in_a_shared_database() {
+    let page = include_str!("../../../../docs/operate/deploy.md");
+    let statements = page.split("```sql\n").nth(1).and_then(|rest| rest.split("```").next());
+    let statements = statements.expect("SQL on the page");
+    let database = Database::new().expect("PostgreSQL");
+    let session = Session::open(&database.url).expect("a session");
+    session.run("create table public.theirs (id int)").expect("a table");
+    let made = "select (select count(*) from pg_class c join pg_namespace n on n.oid = relnamespace
+            where nspname not in ('pg_catalog', 'information_schema', 'pg_toast'))
+        + (select count(*) from pg_proc p join pg_namespace n on n.oid = pronamespace
+            where nspname not in ('pg_catalog', 'information_schema'))
+        + (select count(*) from pg_type t join pg_namespace n on n.oid = typnamespace
+            where nspname not in ('pg_catalog', 'information_schema', 'pg_toast'))";
+    let before = session.number(made).expect("a number");
+    let migrated = run_to_end(&["migrate", "--database", &database.url], PATIENCE);
+    assert_eq!(migrated.code, Some(0), "{migrated:?}");
+    assert!(session.number(made).expect("a number") > before + 50);
+    session.run(statements).expect("the statements of the page");
+    assert_eq!(session.number(made).expect("a number"), before);
+    let again = run_to_end(&["migrate", "--database", &database.url], PATIENCE);
+    assert_eq!(again.code, Some(0), "{again:?}");
 }

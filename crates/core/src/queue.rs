@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::State;
+use crate::job::{DeadLetterReason, State};
 use crate::selector::{Placement, Selector};
 
 /// Most weights of a queue: each server keeps all of them in memory.
 pub const WEIGHTS_MAX: usize = 1_000;
 /// Highest weight.
 pub const WEIGHT_MAX: u32 = 1_000;
+/// Most rules of a queue about dead letters.
+pub const LETTER_RULES_MAX: usize = 10;
 /// Highest bound of a queue's depth.
 pub const DEPTH_MAX: u32 = 1_000_000_000;
 
@@ -24,6 +26,19 @@ pub struct QueueSettings {
     pub max_depth: Option<u32>,
     /// Which workers all its jobs run on, besides what each asks for itself.
     pub placement: Placement,
+    /// What happens when its jobs become dead letters, besides what the configuration says.
+    pub dead_letters: Vec<LetterRule>,
+}
+
+/// What happens when a job becomes a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LetterRule {
+    /// For which reasons; for all if it is empty.
+    pub reasons: Vec<DeadLetterReason>,
+    /// The address that a webhook is sent to.
+    pub webhook: Option<String>,
+    /// The action that runs.
+    pub action: Option<String>,
 }
 
 /// The states of a job that waits: it counts into the depth of its queue.
@@ -110,6 +125,8 @@ pub struct QueueChange {
     pub requires: Change<Selector>,
     /// Which workers its jobs prefer, after what they prefer themselves.
     pub prefers: Change<Selector>,
+    /// What happens when its jobs become dead letters: in place of all rules of before.
+    pub dead_letters: Change<Vec<LetterRule>>,
 }
 
 /// The weight of a value of a key.
@@ -155,7 +172,9 @@ impl QueueSettings {
             requires: after(&change.requires, requires).unwrap_or_default(),
             prefers: after(&change.prefers, prefers).unwrap_or_default(),
         };
-        Ok(Self { fair: self.fair_after(change)?, max_depth, placement })
+        let letters = change.dead_letters.clone().apply(Some(self.dead_letters.clone()));
+        let dead_letters = letters.unwrap_or_default();
+        Ok(Self { fair: self.fair_after(change)?, max_depth, placement, dead_letters })
     }
 
     fn fair_after(&self, change: &QueueChange) -> Result<Option<Fair>, QueueRefusal> {
@@ -246,6 +265,22 @@ mod tests {
         assert_eq!(set.changed(&by("account", vec![])).unwrap().max_depth, Some(10));
         assert_eq!(set.changed(&bound(Change::Keep)).unwrap(), set);
         assert_eq!(set.changed(&bound(Change::Unset)).unwrap(), fair("tenant", &[("42", 3)]));
+    }
+
+    #[test]
+    fn rules_about_dead_letters_replace_those_of_before() {
+        let rule = |action: &str| LetterRule {
+            reasons: vec![DeadLetterReason::Exhausted],
+            webhook: None,
+            action: Some(action.into()),
+        };
+        let letters = |dead_letters| QueueChange { dead_letters, ..QueueChange::default() };
+        let set = fair("tenant", &[]).changed(&letters(Change::Set(vec![rule("a.b")]))).unwrap();
+        assert_eq!(set, QueueSettings { dead_letters: vec![rule("a.b")], ..fair("tenant", &[]) });
+        assert_eq!(set.changed(&letters(Change::Keep)).unwrap(), set);
+        let other = set.changed(&letters(Change::Set(vec![rule("c.d")]))).unwrap();
+        assert_eq!(other.dead_letters, [rule("c.d")]);
+        assert_eq!(other.changed(&letters(Change::Unset)).unwrap(), fair("tenant", &[]));
     }
 
     #[test]

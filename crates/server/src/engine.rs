@@ -75,6 +75,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::clock::{boot_time, millis, precise};
+use crate::handlers::Rule;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use batch_writer::Storage;
@@ -333,6 +334,11 @@ impl Engine {
     #[must_use]
     pub fn server_id(&self) -> Uuid {
         self.inner.server
+    }
+
+    /// Returns what happens when jobs become dead letters, as the configuration and queues say.
+    pub(crate) fn letter_rules(&self) -> Vec<Rule> {
+        self.settings().handlers.with_queues(&self.shared().letter_queues())
     }
 
     pub(crate) fn shared(&self) -> &SharedState {

@@ -23,8 +23,10 @@ mod signature;
 pub(crate) mod webhook;
 
 use outlast_core::job::DeadLetterReason;
+use outlast_core::queue::LetterRule;
 use outlast_core::time::Span;
 use outlast_store::query::UnhandledLetter;
+use outlast_store::queue::QueueRecord;
 use sha2::{Digest as _, Sha256};
 
 pub use self::guard::Networks;
@@ -65,6 +67,8 @@ pub struct Webhook {
 pub struct Handlers {
     /// Every rule that matches a dead letter has its effect.
     pub rules: Vec<Rule>,
+    /// What webhooks are signed with that queues ask for; without one they are not signed.
+    pub secret: Option<Secret>,
     /// Networks that webhooks may reach although their addresses are not public.
     pub allowed: Networks,
     /// How long a receiver has for its answer.
@@ -77,6 +81,7 @@ impl Default for Handlers {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
+            secret: None,
             allowed: Networks::default(),
             timeout: Span::from_secs(10),
             give_up_after: Span::from_secs(24 * 3600),
@@ -89,13 +94,18 @@ impl Webhook {
     /// address, which is no business of those who see jobs.
     #[must_use]
     pub fn name(&self) -> String {
-        let end = self.url.find("://").map_or(0, |at| at + 3);
-        let (scheme, rest) = self.url.split_at(end);
-        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let digest = Sha256::digest(&self.url);
-        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        format!("{scheme}{host} #{digest}")
+        name_of(&self.url)
     }
+}
+
+/// Returns what stands for the address of a webhook: see [`Webhook::name`].
+pub(crate) fn name_of(url: &str) -> String {
+    let end = url.find("://").map_or(0, |at| at + 3);
+    let (scheme, rest) = url.split_at(end);
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let digest = Sha256::digest(url);
+    let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    format!("{scheme}{host} #{digest}")
 }
 
 impl Rule {
@@ -110,10 +120,32 @@ impl Rule {
 }
 
 impl Handlers {
-    /// The receiver of this name, if a rule has it.
-    fn webhook(&self, name: &str) -> Option<&Webhook> {
-        self.rules.iter().filter_map(|rule| rule.webhook.as_ref()).find(|it| it.name() == name)
+    /// Returns the rules of the configuration and of queues: those of the configuration come first.
+    #[must_use]
+    pub fn with_queues(&self, queues: &[QueueRecord]) -> Vec<Rule> {
+        let of_queue = |record: &QueueRecord| -> Vec<Rule> {
+            let rules = record.settings.dead_letters.iter();
+            rules.map(|rule| self.of_queue(&record.queue, rule)).collect()
+        };
+        let of_queues = queues.iter().flat_map(of_queue);
+        self.rules.iter().cloned().chain(of_queues).collect()
     }
+
+    fn of_queue(&self, queue: &str, rule: &LetterRule) -> Rule {
+        let webhook = |url: &String| Webhook { url: url.clone(), secret: self.secret.clone() };
+        Rule {
+            queues: vec![queue.to_owned()],
+            types: Vec::new(),
+            reasons: rule.reasons.clone(),
+            webhook: rule.webhook.as_ref().map(webhook),
+            action: rule.action.clone(),
+        }
+    }
+}
+
+/// Returns the receiver of this name, if a rule has it.
+pub(crate) fn webhook<'a>(rules: &'a [Rule], name: &str) -> Option<&'a Webhook> {
+    rules.iter().filter_map(|rule| rule.webhook.as_ref()).find(|it| it.name() == name)
 }
 
 #[cfg(test)]

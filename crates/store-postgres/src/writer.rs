@@ -252,11 +252,9 @@ impl Writer {
                 Miss::Failed(Failure::Again(conflict, words)) => {
                     locked |= matches!(conflict, Conflict::Key | Conflict::Stale);
                     last = self.collided(batch.id, conflict, words, connection.line());
-                    // Another server may have closed the lane so that this one looks at the
-                    // generation, as it does when it connects.
-                    if conflict != Conflict::Lane {
-                        self.roll_back(connection).await;
-                    }
+                    // What this try has locked must be free for the next one: claims pass over it.
+                    self.roll_back(connection).await;
+                    self.look_again(conflict);
                     if conflict == Conflict::Slot && try_number + 1 >= TRIES_BEHIND {
                         return Err(StoreError::Unavailable(last));
                     }
@@ -297,6 +295,14 @@ impl Writer {
             }
         }
         Err(StoreError::Unavailable(format!("batch collided {TRIES} times: {last}")))
+    }
+
+    /// Connects again after another server has closed the lane, which may say that this one must look at
+    /// the generation.
+    fn look_again(&mut self, conflict: Conflict) {
+        if conflict == Conflict::Lane {
+            self.connection = None;
+        }
     }
 
     /// Notes with what a batch collided; returns the words, with the session that it waits for.

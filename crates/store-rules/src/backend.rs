@@ -464,6 +464,10 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             failover::note_loss(b, note);
             Reply::Done
         }
+        Command::NoteSkew(note) => {
+            report::note_skew(b, note);
+            Reply::Done
+        }
         Command::Finish(finish) => Reply::Moved(report::finish(b, finish).await?),
         Command::Progress(progress) => Reply::Moved(report::progress(b, progress).await?),
         Command::Log(chunk) => {

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
-use outlast_core::job::{Outcome, Overlap, Rules, State};
+use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::GateId;
-use outlast_core::queue::{Fair, QueueSettings};
+use outlast_core::queue::{Fair, LetterRule, QueueSettings};
 use outlast_core::resources::Resources;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
@@ -153,6 +153,31 @@ struct SettingsText {
     requires: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     prefers: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    dead_letters: Vec<LetterRuleText>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LetterRuleText {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    reasons: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    webhook: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    action: Option<String>,
+}
+
+impl LetterRuleText {
+    fn of(rule: &LetterRule) -> Self {
+        let reasons = rule.reasons.iter().map(|reason| reason.as_str().to_owned()).collect();
+        Self { reasons, webhook: rule.webhook.clone(), action: rule.action.clone() }
+    }
+
+    /// A reason that a later build wrote is passed over.
+    fn into_rule(self) -> LetterRule {
+        let reasons = self.reasons.iter().filter_map(|word| DeadLetterReason::parse(word));
+        LetterRule { reasons: reasons.collect(), webhook: self.webhook, action: self.action }
+    }
 }
 
 /// Returns the text of a queue's settings.
@@ -166,6 +191,7 @@ pub fn settings_text(settings: &QueueSettings) -> String {
         max_depth: settings.max_depth,
         requires: requires.to_string(),
         prefers: prefers.to_string(),
+        dead_letters: settings.dead_letters.iter().map(LetterRuleText::of).collect(),
     };
     serde_json::to_string(&text).unwrap_or_default()
 }
@@ -176,10 +202,13 @@ pub fn settings_text(settings: &QueueSettings) -> String {
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`settings_text`] wrote.
 pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
     const WHAT: &str = "settings of a queue";
-    let SettingsText { fair_by, weights, max_depth, requires, prefers } = parse(text, WHAT)?;
+    let SettingsText { fair_by, weights, max_depth, requires, prefers, dead_letters } =
+        parse(text, WHAT)?;
     let placement =
         Placement { requires: selector(&requires, WHAT)?, prefers: selector(&prefers, WHAT)? };
-    Ok(QueueSettings { fair: fair_by.map(|key| Fair { key, weights }), max_depth, placement })
+    let dead_letters = dead_letters.into_iter().map(LetterRuleText::into_rule).collect();
+    let fair = fair_by.map(|key| Fair { key, weights });
+    Ok(QueueSettings { fair, max_depth, placement, dead_letters })
 }
 
 #[derive(Default, Serialize, Deserialize)]

@@ -196,6 +196,10 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
             tx.note_loss(note);
             Reply::Done
         }
+        Command::NoteSkew(note) => {
+            tx.note_skew(note);
+            Reply::Done
+        }
         Command::Finish(finish) => Reply::Moved(tx.finish(finish)),
         Command::Extend(extend) => Reply::Extended(tx.extend(extend)),
         Command::Renew(renew) => Reply::Renewed(tx.renew(renew)),

@@ -24,7 +24,8 @@ pub use enqueue::EnqueueAll;
 pub use failover::{Adopt, Lost, LostFact, NoteLoss};
 pub use order::{ForgetDeadLetter, HandleLetters, JobAction, JobOrder, LetterKey, Seen};
 pub use report::{
-    EndDetail, Fence, Finish, LogChunk, Progress, ReportedOutcome, Reporter, Start, Stream,
+    EndDetail, Fence, Finish, LogChunk, NoteSkew, Progress, ReportedOutcome, Reporter, Start,
+    Stream,
 };
 pub use retention::{LeadershipFence, LeadershipRequest, Prune, RETENTION, Reset};
 pub use sweep::{Strand, Sweep};
@@ -109,6 +110,8 @@ pub enum Command {
     RemoveLimit(RemoveLimit),
     /// Corrects what gates count.
     Recount(Recount),
+    /// Notes that a job runs with other files of its pack than it was validated with.
+    NoteSkew(NoteSkew),
     /// Keeps what an attempt printed.
     Log(LogChunk),
     /// Keeps an attempt's progress or checkpoint.

@@ -73,6 +73,9 @@ pub enum EventName {
     JobCancelled,
     #[serde(rename = "job.vacated")]
     JobVacated,
+    /// The job runs with other files of its pack than its parameters were validated with.
+    #[serde(rename = "job.pack_skew")]
+    JobPackSkew,
     #[serde(rename = "job.unconfirmed")]
     JobUnconfirmed,
     #[serde(rename = "job.expired")]

@@ -1,7 +1,10 @@
 //! Settings of queues as the API and the command line write them.
 
+use outlast_core::job::DeadLetterReason;
 use outlast_core::keys::{NAME_BYTES_MAX, VALUE_BYTES_MAX, is_name};
-use outlast_core::queue::{Change, DEPTH_MAX, QueueChange, QueueRefusal, WEIGHT_MAX, Weight};
+use outlast_core::queue::{
+    Change, DEPTH_MAX, LETTER_RULES_MAX, LetterRule, QueueChange, QueueRefusal, WEIGHT_MAX, Weight,
+};
 use outlast_core::selector::Selector;
 use serde_json::{Map, Value};
 
@@ -10,7 +13,11 @@ use crate::json::fields::known;
 use crate::placement;
 
 /// Fields of the body.
-const KNOWN: &[&str] = &["fair_by", "max_depth", "prefers", "requires", "weights"];
+const KNOWN: &[&str] = &["dead_letters", "fair_by", "max_depth", "prefers", "requires", "weights"];
+/// Fields of a rule about dead letters.
+const RULE: &[&str] = &["action", "reasons", "webhook"];
+/// Longest address of a webhook.
+const URL_MAX: usize = 2_000;
 
 /// Reads what is to change of a queue's settings from a request's body. A field that is missing
 /// changes nothing; null removes a setting.
@@ -30,7 +37,72 @@ pub fn read(body: &[u8]) -> Result<QueueChange, Fault> {
         max_depth: depth(&fields)?,
         requires: selector("requires", &fields)?,
         prefers: selector("prefers", &fields)?,
+        dead_letters: dead_letters(&fields)?,
     })
+}
+
+fn dead_letters(fields: &Map<String, Value>) -> Result<Change<Vec<LetterRule>>, Fault> {
+    let wrong = |problem: String| Fault::field("dead_letters", problem);
+    let rules = match fields.get("dead_letters") {
+        None => return Ok(Change::Keep),
+        Some(Value::Null) => return Ok(Change::Unset),
+        Some(Value::Array(rules)) => rules,
+        Some(_) => {
+            let problem = r#"must be a list such as [{"action": "ops.report"}]; or null for none"#;
+            return Err(wrong(problem.to_owned()));
+        }
+    };
+    if rules.len() > LETTER_RULES_MAX {
+        return Err(wrong(format!("has too many rules; a queue has at most {LETTER_RULES_MAX}")));
+    }
+    let rules = rules.iter().map(letter_rule).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
+    Ok(if rules.is_empty() { Change::Unset } else { Change::Set(rules) })
+}
+
+fn letter_rule(rule: &Value) -> Result<LetterRule, String> {
+    let Value::Object(fields) = rule else { return Err("has a rule that is no object".into()) };
+    if let Some(unknown) = fields.keys().find(|name| !RULE.contains(&name.as_str())) {
+        return Err(format!("has a rule with `{unknown}`; known are {}", RULE.join(", ")));
+    }
+    let reasons = match fields.get("reasons") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(words)) => words.iter().map(reason).collect::<Result<_, _>>()?,
+        Some(word) => vec![reason(word)?],
+    };
+    let text = |name: &str| match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("has a rule whose `{name}` is no text")),
+    };
+    let (webhook, action) = (text("webhook")?, text("action")?);
+    if webhook.as_deref().is_some_and(|url| !is_address(url)) {
+        return Err(
+            "has a `webhook` that is no http:// or https:// address without a password".into()
+        );
+    }
+    if action.as_deref().is_some_and(|action| !action.contains('.')) {
+        return Err("has an `action` that is none, such as `ops.report`".into());
+    }
+    if webhook.is_none() && action.is_none() {
+        return Err("has a rule with neither `webhook` nor `action`".into());
+    }
+    Ok(LetterRule { reasons, webhook, action })
+}
+
+fn reason(word: &Value) -> Result<DeadLetterReason, String> {
+    word.as_str().and_then(DeadLetterReason::parse).ok_or_else(|| {
+        let known = DeadLetterReason::ALL.map(DeadLetterReason::as_str).join(", ");
+        format!("has a reason that is none of {known}")
+    })
+}
+
+/// A receiver checks the signature: a password in the address would be shown to others.
+fn is_address(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+    url.len() <= URL_MAX
+        && host.is_some_and(|host| !host.is_empty() && !host.contains('@'))
+        && url.chars().all(|c| !c.is_whitespace() && !c.is_control())
 }
 
 /// What a bound is.

@@ -73,8 +73,40 @@ pub(crate) struct Set {
     /// Labels that its jobs prefer, after what they prefer themselves; "" for none
     #[arg(long, value_name = "SELECTOR", group = "setting")]
     prefers: Option<String>,
+    /// Run this action when a job of the queue becomes a dead letter
+    #[arg(long, value_name = "ACTION", group = "setting")]
+    dead_letter_action: Option<String>,
+    /// Send a webhook to this address when a job of the queue becomes a dead letter
+    #[arg(long, value_name = "URL", group = "setting")]
+    dead_letter_webhook: Option<String>,
+    /// Only for this reason: exhausted, poison_suspect or at_most_once; may be given several times
+    #[arg(long, value_name = "REASON")]
+    dead_letter_reason: Vec<String>,
+    /// Do nothing about dead letters any more, beside what the configuration says
+    #[arg(long, group = "setting", conflicts_with_all = ["dead_letter_action", "dead_letter_webhook"])]
+    no_dead_letters: bool,
     #[command(flatten)]
     target: Target,
+}
+
+impl Set {
+    /// What happens to dead letters from now on; `None` if that stays.
+    fn dead_letters(&self) -> Result<Option<Value>, Failure> {
+        if self.no_dead_letters {
+            return Ok(Some(Value::Null));
+        }
+        let (action, webhook) = (&self.dead_letter_action, &self.dead_letter_webhook);
+        if action.is_none() && webhook.is_none() {
+            if self.dead_letter_reason.is_empty() {
+                return Ok(None);
+            }
+            let message = "--dead-letter-reason goes with --dead-letter-action or \
+                           --dead-letter-webhook";
+            return Err(Failure::usage(message));
+        }
+        let reasons = &self.dead_letter_reason;
+        Ok(Some(json!([{"action": action, "webhook": webhook, "reasons": reasons}])))
+    }
 }
 
 /// How many jobs may wait; `None` for any number.
@@ -101,6 +133,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("max_depth", "--max-depth"),
     ("requires", "--requires"),
     ("prefers", "--prefers"),
+    ("dead_letters", "--dead-letter-action, --dead-letter-webhook or --dead-letter-reason"),
 ];
 
 /// Checks a weight.
@@ -187,6 +220,9 @@ async fn set(args: &Set, environment: &Environment) -> Result<Exit, Failure> {
             body[name] = selector.as_str().into();
         }
     }
+    if let Some(rules) = args.dead_letters()? {
+        body["dead_letters"] = rules;
+    }
     for (of, weight) in &args.weights {
         if body["weights"].get(of).is_some() {
             return Err(Failure::usage(format!("--weight `{of}` is given twice")));
@@ -225,6 +261,21 @@ fn settings(queue: &Value) -> Vec<String> {
     fair.into_iter().chain(bound).chain(asked).collect()
 }
 
+/// What happens when its jobs become dead letters, in a few words.
+fn dead_letters(queue: &Value) -> String {
+    let rules = queue.get("dead_letters").and_then(Value::as_array);
+    let rule = |rule: &Value| {
+        let of =
+            |name: &str| rule.get(name).and_then(Value::as_str).map(|it| format!("{name} {it}"));
+        let what: Vec<String> = ["action", "webhook"].into_iter().filter_map(of).collect();
+        let reasons = text_at(rule, "reasons");
+        let when = if reasons == "-" { String::new() } else { format!(" if {reasons}") };
+        format!("{}{when}", what.join(" and "))
+    };
+    let rules: Vec<String> = rules.into_iter().flatten().map(rule).collect();
+    if rules.is_empty() { "-".to_owned() } else { rules.join(", ") }
+}
+
 fn page(queue: &Value) -> String {
     let weights = queue.get("weights").and_then(Value::as_object);
     let weights: Vec<String> = weights
@@ -241,6 +292,7 @@ fn page(queue: &Value) -> String {
         ("depth", text_at(queue, "depth")),
         ("requires", text_at(queue, "requires")),
         ("prefers", text_at(queue, "prefers")),
+        ("dead letters", dead_letters(queue)),
         ("set", when(queue, "set_at")),
         ("by", text_at(queue, "set_by")),
     ];

@@ -414,6 +414,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         limits: config.limits.clone(),
         handlers: Handlers {
             rules: config.dead_letters.clone(),
+            secret: config.webhook_secret.clone(),
             allowed: config.webhook_networks.clone(),
             timeout: length(config.webhook_timeout),
             give_up_after: length(config.give_up_after),

@@ -67,6 +67,7 @@ const RUNTIMES: Kind = kind("list", |v| checked(value::runtimes(v)));
 const TOKEN: Kind = kind("text", |v| checked(value::shown_token(v)));
 const TOKENS: Kind = kind("list", |v| checked(value::tokens(v)));
 const DEAD_LETTERS: Kind = kind("list", |v| checked(value::dead_letters(v)));
+const WEBHOOK_SECRET: Kind = kind("text", |v| checked(value::webhook_secret(v)));
 const WEBHOOK_TIMEOUT: Kind = kind("seconds", |v| checked(value::webhook_timeout(v)));
 const NETWORKS: Kind = kind("list", |v| checked(value::networks(v)));
 const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
@@ -167,6 +168,11 @@ pub(crate) const ALL: &[Key] = &[
         "",
         "networks that webhooks may reach although their addresses are not public, such as 10.0.0.0/8",
         NETWORKS,
+    ),
+    secret(
+        "webhooks.secret",
+        "what webhooks are signed with that queues ask for: whsec_ and 24 to 64 bytes in base64",
+        WEBHOOK_SECRET,
     ),
     key("webhooks.timeout", "10s", "longest wait for the answer to a webhook", WEBHOOK_TIMEOUT),
     key(

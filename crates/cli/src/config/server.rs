@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_core::limit::Limit;
 use outlast_server::access::{KnownToken, Role};
 use outlast_server::connections::ConnectionLimits;
-use outlast_server::handlers::{Networks, Rule};
+use outlast_server::handlers::{Networks, Rule, Secret};
 use outlast_server::tls::TlsFiles;
 
 use super::value::{self, Database, Interruptions};
@@ -40,6 +40,8 @@ pub(crate) struct ServerConfig {
     pub(crate) limits: Option<Vec<Limit>>,
     /// What happens when jobs become dead letters.
     pub(crate) dead_letters: Vec<Rule>,
+    /// What webhooks are signed with that queues ask for.
+    pub(crate) webhook_secret: Option<Secret>,
     /// Networks that webhooks may reach although their addresses are not public.
     pub(crate) webhook_networks: Networks,
     /// How long a receiver has for its answer.
@@ -111,6 +113,7 @@ impl ServerConfig {
                 .get("server.connections_per_address", value::count)?,
             limits: settings.get("server.limits", value::limits)?,
             dead_letters: settings.get("server.dead_letters", value::dead_letters)?,
+            webhook_secret: settings.get("webhooks.secret", value::webhook_secret)?,
             webhook_networks: settings.get("webhooks.allow_networks", value::networks)?,
             webhook_timeout: settings.get("webhooks.timeout", value::webhook_timeout)?,
             give_up_after: settings.get("webhooks.give_up_after", value::duration)?,

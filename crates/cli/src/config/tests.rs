@@ -454,6 +454,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("ojs.lease", "31"),
     ("ojs.visibility", "1801"),
     ("webhooks.allow_networks", "10.0.0.0/8"),
+    ("webhooks.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
     ("webhooks.timeout", "9"),
     ("webhooks.give_up_after", "3600"),
     ("retention.finished", "8d"),

@@ -23,7 +23,7 @@ pub(crate) use amount::{
     size_or_none, times,
 };
 pub(crate) use handler::{
-    EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks, webhook_timeout,
+    EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks, webhook_secret, webhook_timeout,
 };
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};

@@ -229,6 +229,7 @@ fn lane_of(command: &Command) -> Lane {
         Command::Start(_)
         | Command::Adopt(_)
         | Command::NoteLoss(_)
+        | Command::NoteSkew(_)
         | Command::Finish(_)
         | Command::Order(_)
         | Command::ForgetDeadLetter(_)

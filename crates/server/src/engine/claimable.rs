@@ -43,7 +43,9 @@ pub(crate) async fn look_for_claimable(
         false => Vec::new(),
     };
     let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
-    let limits = Limits::of(store.limits().await?, store.queue_settings().await?);
+    let settings = store.queue_settings().await?;
+    shared.set_letter_queues(&settings);
+    let limits = Limits::of(store.limits().await?, settings);
     let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;
     shared.set_claimable_classes(classes.len());

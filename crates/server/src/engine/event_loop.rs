@@ -41,10 +41,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::id::WorkerId;
+use outlast_core::labels::short_digest;
 use outlast_core::time::BootTime;
 use outlast_core::worker::order::WorkerOrder;
 use outlast_store::Command;
-use outlast_store::command::{Lapse, ReportedOutcome};
+use outlast_store::command::{Lapse, NoteSkew, ReportedOutcome};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -56,7 +57,7 @@ use crate::engine::error::Unavailable;
 use crate::engine::input::{Input, ReplySender, SessionReport};
 use crate::engine::isolation::Isolation;
 use crate::engine::output::{CloseReason, SessionOrder};
-use crate::engine::sessions::{Session, Sessions};
+use crate::engine::sessions::{Session, Sessions, Validated};
 use crate::engine::shared_state::SharedState;
 use crate::engine::slow_kinds::SlowKinds;
 use crate::engine::store_health::Lane;
@@ -315,10 +316,17 @@ impl EventLoop {
         for SessionReport { job, epoch, command, finished } in reports {
             let completed = matches!(&command, Command::Finish(finish)
                 if finish.reported == ReportedOutcome::Completed);
+            let reported = Reported { worker, session, job, epoch, finished };
             if let Some(session) = self.sessions.current(worker, session) {
                 session.reported(job, epoch, completed);
+                let digest = pack_digest(&command);
+                let other = digest.and_then(|digest| session.runs_pack(job, epoch, digest));
+                if let (Some(validated), Some(digest)) = (other, digest) {
+                    let command = skew(reported, &validated, digest).into();
+                    self.batcher.push(Op { command, reply_to: ReplyTo::None });
+                }
             }
-            let reply_to = ReplyTo::Report(Reported { worker, session, job, epoch, finished });
+            let reply_to = ReplyTo::Report(reported);
             self.batcher.push(Op { command, reply_to });
         }
     }
@@ -354,5 +362,31 @@ impl EventLoop {
         if paused {
             self.planning.classes.clear_queue(queue);
         }
+    }
+}
+
+/// Returns with which files of its pack an attempt runs, if a report says so.
+fn pack_digest(command: &Command) -> Option<&str> {
+    match command {
+        Command::Start(start) => start.pack_digest.as_deref(),
+        Command::Finish(finish) => finish.detail.pack_digest.as_deref(),
+        _ => None,
+    }
+}
+
+/// Notes that an attempt runs with other files of its pack than its job was validated with.
+fn skew(
+    Reported { worker, job, epoch, .. }: Reported,
+    validated: &Validated,
+    digest: &str,
+) -> NoteSkew {
+    let (with, runs) = (short_digest(&validated.digest), short_digest(digest));
+    NoteSkew {
+        job,
+        epoch,
+        class: Arc::clone(&validated.class),
+        worker,
+        words: format!("validated with the pack's files {with}, runs with {runs}"),
+        by: "server".to_owned(),
     }
 }

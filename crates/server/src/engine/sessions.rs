@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::labels::short_digest;
 use outlast_core::lease::in_flight_digest;
 use outlast_core::limits::CONCURRENCY_MAX;
 use outlast_core::time::BootTime;
-use outlast_store::command::ClassId;
+use outlast_store::command::{ClassId, ClassKey};
+use outlast_store::record::StoredJob;
 use outlast_store::reply::Claimed;
+use outlast_wire::json;
 use tokio_util::sync::DropGuard;
 
 use crate::engine::asked::{Asked, Merit};
@@ -18,6 +21,7 @@ use crate::engine::output::{
 };
 use crate::engine::profile::Profile;
 use crate::engine::session_facts::SessionFacts;
+use crate::intake::execution::VALIDATED_WITH;
 
 /// One attached session.
 #[derive(Debug)]
@@ -121,6 +125,26 @@ pub(crate) struct InFlightAttempt {
     pub(crate) delivered: BootTime,
     pub(crate) progress: AttemptProgress,
     pub(crate) isolated: bool,
+    /// With which files of its pack its parameters were validated, until it is known whether it
+    /// runs with the same.
+    pub(crate) validated: Option<Box<Validated>>,
+}
+
+/// With which files of its pack a job's parameters were validated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Validated {
+    pub(crate) digest: String,
+    pub(crate) class: Arc<ClassKey>,
+}
+
+impl Validated {
+    fn of(job: &StoredJob) -> Option<Box<Self>> {
+        let digest = json::field(&job.payload.extra, VALIDATED_WITH)?;
+        let digest = digest.get().trim_matches('"');
+        let is_known = !digest.is_empty() && digest != "null";
+        let class = Arc::clone(&job.key);
+        is_known.then(|| Box::new(Self { digest: digest.to_owned(), class }))
+    }
 }
 
 /// How far a delivered attempt has come, as far as is known here.
@@ -262,6 +286,7 @@ impl Session {
             delivered: now,
             progress: AttemptProgress::Delivered,
             isolated: claimed.isolated,
+            validated: Validated::of(&claimed.job),
         };
         self.restrictions.alone = if claimed.isolated { Alone::Ran } else { Alone::No };
         self.hold(claimed.job.id, attempt);
@@ -341,6 +366,19 @@ impl Session {
         } else {
             AttemptProgress::Started
         };
+    }
+
+    /// The worker says with which files of its pack an attempt runs; returns what the job was
+    /// validated with if that is something else, once.
+    pub(crate) fn runs_pack(
+        &mut self,
+        job: JobId,
+        epoch: Epoch,
+        digest: &str,
+    ) -> Option<Box<Validated>> {
+        let attempt = self.in_flight.get_mut(&job).filter(|attempt| attempt.epoch == epoch)?;
+        let validated = attempt.validated.take()?;
+        (short_digest(digest) != short_digest(&validated.digest)).then_some(validated)
     }
 
     /// Records that an attempt ended, unless the session holds a later one.

@@ -4,12 +4,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use outlast_core::id::WorkerId;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::ClassKey;
+use outlast_store::queue::QueueRecord;
 use outlast_store_rules::apply::limit::Limits;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +54,8 @@ pub(crate) struct SharedState {
     clock: StoreClock,
     /// The limits and settings of queues in force, as last read.
     limits: RwLock<Limits>,
+    /// The queues that say what happens to their dead letters.
+    letter_queues: RwLock<Arc<[QueueRecord]>>,
     paused: RwLock<HashSet<String>>,
     /// How many classes had claimable jobs at the last look.
     claimable_classes: AtomicUsize,
@@ -77,6 +80,7 @@ impl SharedState {
             stopping: CancellationToken::new(),
             clock: StoreClock::default(),
             limits: RwLock::default(),
+            letter_queues: RwLock::default(),
             paused: RwLock::default(),
             claimable_classes: AtomicUsize::new(0),
         }
@@ -120,6 +124,18 @@ impl SharedState {
     pub(crate) fn contact_unproven(&self) {
         self.store_health.unproven(boot_time());
         self.leases.watch().lost_contact();
+    }
+
+    /// Notes which queues say what happens to their dead letters.
+    pub(crate) fn set_letter_queues(&self, queues: &[QueueRecord]) {
+        let with_rules = queues.iter().filter(|queue| !queue.settings.dead_letters.is_empty());
+        let with_rules = with_rules.cloned().collect();
+        *self.letter_queues.write().unwrap_or_else(PoisonError::into_inner) = with_rules;
+    }
+
+    /// Returns the queues that say what happens to their dead letters.
+    pub(crate) fn letter_queues(&self) -> Arc<[QueueRecord]> {
+        Arc::clone(&self.letter_queues.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn set_limits(&self, limits: Limits) {

@@ -50,6 +50,7 @@ pub(crate) struct Task<'a> {
 /// action that handled another one runs no action: that would go on forever.
 pub(crate) fn of_letter(
     handlers: &Handlers,
+    rules: &[Rule],
     letter: &UnhandledLetter,
     meta: &str,
     message: &str,
@@ -60,7 +61,7 @@ pub(crate) fn of_letter(
     };
     let is_handler = outlast_wire::json::field(meta, HANDLES).is_some();
     let mut jobs = Vec::new();
-    for rule in handlers.rules.iter().filter(|rule| rule.matches(letter)) {
+    for rule in rules.iter().filter(|rule| rule.matches(letter)) {
         let Rule { webhook, action, .. } = rule;
         let tasks = [
             webhook.as_ref().map(|it| (format!("webhook {}", it.url), Some(it.name()), None)),

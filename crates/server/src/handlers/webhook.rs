@@ -83,8 +83,8 @@ impl Receiver {
 pub(crate) struct Message<'a> {
     /// The same for each try.
     pub(crate) id: String,
-    /// The name of its receiver.
-    pub(crate) receiver: &'a str,
+    /// Its receiver.
+    pub(crate) webhook: &'a Webhook,
     /// JSON.
     pub(crate) body: &'a str,
     /// The present time.
@@ -132,32 +132,30 @@ impl Sender {
 
     /// Sends a message; returns the status of the answer.
     pub(crate) async fn send(&self, message: Message<'_>) -> Result<StatusCode, NotDelivered> {
-        let webhook = self.handlers.webhook(message.receiver).ok_or_else(|| {
-            NotDelivered::now("no rule of this server's configuration has this receiver any more")
-        })?;
+        let webhook = message.webhook;
+        let receiver = webhook.name();
         let url = &webhook.url;
         let parsed = Url::parse(url).map_err(|error| NotDelivered::for_good(error.to_string()))?;
         self.check(&parsed)?;
-        let (began, name) = (boot_time(), message.receiver.to_owned());
-        let may = self.receivers().entry(name).or_default().begin(self.handlers.timeout, began);
+        let began = boot_time();
+        let may = self
+            .receivers()
+            .entry(receiver.clone())
+            .or_default()
+            .begin(self.handlers.timeout, began);
         may.map_err(NotDelivered::now)?;
-        let (answer, has_answered) = match self.post(webhook, parsed, &message).await {
+        let (answer, has_answered) = match self.post(parsed, &message).await {
             Ok(answer) => (Ok(answer), true),
             Err(reason) => (Err(NotDelivered::now(reason)), false),
         };
-        if let Some(receiver) = self.receivers().get_mut(message.receiver) {
+        if let Some(receiver) = self.receivers().get_mut(&receiver) {
             receiver.end(began, boot_time(), has_answered);
         }
         judge(answer?).await
     }
 
-    async fn post(
-        &self,
-        webhook: &Webhook,
-        parsed: Url,
-        message: &Message<'_>,
-    ) -> Result<Response, String> {
-        let Message { id, body, now, .. } = message;
+    async fn post(&self, parsed: Url, message: &Message<'_>) -> Result<Response, String> {
+        let Message { id, webhook, body, now } = message;
         let sent = now.0.div_euclid(1000);
         let mut request = self
             .client

@@ -19,6 +19,7 @@ use super::response::ApiResponse;
 use super::route::{Routes, get, put};
 use super::schema::Schema;
 use crate::access::Scope;
+use crate::handlers;
 
 pub(super) fn routes() -> Routes {
     const ALL: &str = "/api/v1/queues";
@@ -94,6 +95,15 @@ fn write(object: &mut Object<'_>, queue: &QueueStats, record: Option<&QueueRecor
         let text = (!selector.is_empty()).then(|| selector.to_string());
         object.text_or_null(name, text.as_deref());
     }
+    object.array("dead_letters", &settings.dead_letters, |out, rule| {
+        let mut object = Object::begin(out);
+        // A receiver may be let in by a part of its address.
+        let webhook = rule.webhook.as_deref().map(handlers::name_of);
+        object.text_or_null("webhook", webhook.as_deref());
+        object.text_or_null("action", rule.action.as_deref());
+        object.texts("reasons", rule.reasons.iter().map(|reason| reason.as_str()));
+        object.end();
+    });
     object.text_or_null("set_by", record.map(|record| record.set_by.as_str()));
     object.time_or_null("set_at", record.map(|record| record.set_at));
 }

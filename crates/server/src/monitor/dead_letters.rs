@@ -13,6 +13,7 @@ use outlast_store::command::{Command, HandleLetters, LeadershipFence, LetterKey}
 use outlast_store::query::UnhandledLetter;
 use outlast_store::reply::{EnqueueRefusal, Reply};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::clock::millis;
 use crate::engine::trouble_log::log_trouble;
@@ -59,10 +60,14 @@ impl DeadLetters {
     }
 
     pub(super) async fn run(&mut self) {
-        if self.engine.settings().handlers.rules.is_empty() {
-            self.pass_over().await;
-        } else {
-            self.handle().await;
+        let mut candidate = self.candidate();
+        loop {
+            let pause = if self.engine.letter_rules().is_empty() {
+                self.pass_over_old().await
+            } else {
+                self.handle(&mut candidate).await
+            };
+            self.wait(pause).await;
         }
     }
 
@@ -70,34 +75,45 @@ impl DeadLetters {
         Candidate::new(self.engine.clone(), "dead_letters", LEASE)
     }
 
-    async fn handle(&self) {
-        let mut candidate = self.candidate();
-        loop {
-            let pause = match candidate.acquire().await {
-                Ok(_fence) => match self.handle_some().await {
-                    Ok(true) => continue,
-                    Ok(false) => LOOK,
-                    Err(error) => {
-                        self.say(&error);
-                        LOOK
-                    }
-                },
-                Err(NotLeading::Elsewhere(sure)) => sure.max(LOOK),
-                Err(NotLeading::Failed) => LOOK,
-            };
-            tokio::time::sleep(millis(pause)).await;
+    /// Waits, and no longer than until there is a rule where there was none.
+    async fn wait(&self, pause: Span) {
+        let had_none = self.engine.letter_rules().is_empty();
+        let end = Instant::now() + millis(pause);
+        while Instant::now() < end {
+            tokio::time::sleep_until(end.min(Instant::now() + millis(LOOK))).await;
+            if had_none && !self.engine.letter_rules().is_empty() {
+                return;
+            }
         }
     }
 
-    async fn pass_over(&mut self) {
-        while self.leadership.wait_for(Option::is_some).await.is_ok() {
-            match self.pass_over_some().await {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(error) => self.say(&error),
-            }
-            tokio::time::sleep(millis(LOOK_WITHOUT_RULES)).await;
+    /// Handles some while this server leads; returns how long to wait then.
+    async fn handle(&self, candidate: &mut Candidate) -> Span {
+        match candidate.acquire().await {
+            Ok(_fence) => match self.handle_some().await {
+                Ok(true) => Span::ZERO,
+                Ok(false) => LOOK,
+                Err(error) => {
+                    self.say(&error);
+                    LOOK
+                }
+            },
+            Err(NotLeading::Elsewhere(sure)) => sure.max(LOOK),
+            Err(NotLeading::Failed) => LOOK,
         }
+    }
+
+    /// Passes over old ones, at the server that deletes old history; returns how long to wait then.
+    async fn pass_over_old(&self) -> Span {
+        if self.leadership.borrow().is_none() {
+            return LOOK_WITHOUT_RULES;
+        }
+        match self.pass_over_some().await {
+            Ok(true) => return Span::ZERO,
+            Ok(false) => {}
+            Err(error) => self.say(&error),
+        }
+        LOOK_WITHOUT_RULES
     }
 
     fn say(&self, error: &Trouble) {
@@ -154,15 +170,16 @@ impl DeadLetters {
 
     async fn enqueue(&self, letter: &UnhandledLetter) -> Result<(), Trouble> {
         let handlers = &self.engine.settings().handlers;
+        let rules = self.engine.letter_rules();
         let is_handler = letter.job_type == JOB_TYPE;
-        if is_handler || !handlers.rules.iter().any(|rule| rule.matches(letter)) {
+        if is_handler || !rules.iter().any(|rule| rule.matches(letter)) {
             return Ok(());
         }
         let Some(record) = self.engine.store().job(letter.key.job).await? else { return Ok(()) };
         let stored = Arc::clone(&record.job);
         let message = message::write(&self.engine, letter, record).await?;
         let Some(message) = message else { return Ok(()) };
-        for job in jobs::of_letter(handlers, letter, &stored.payload.meta, &message) {
+        for job in jobs::of_letter(handlers, &rules, letter, &stored.payload.meta, &message) {
             match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
                 // It was stored before a crash.
                 Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}

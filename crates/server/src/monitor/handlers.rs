@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::handlers::jobs::{self, BY, Task};
 use crate::handlers::webhook::{Message, NotDelivered, Sender};
-use crate::handlers::{JOB_TYPE, QUEUE};
+use crate::handlers::{self, JOB_TYPE, QUEUE};
 
 /// How many are under way at the same time.
 const AT_ONCE: u32 = 16;
@@ -35,8 +35,14 @@ const PAUSE: Span = Span::from_secs(1);
 /// Runs until `stop`, and then until what is under way has ended.
 pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let handlers = &engine.settings().handlers;
-    if handlers.rules.is_empty() {
-        return stop.cancelled().await;
+    let stopping = engine.shared().stopping();
+    // A queue may get its first rule at any time.
+    while engine.letter_rules().is_empty() {
+        tokio::select! {
+            () = tokio::time::sleep(millis(PAUSE)) => {}
+            () = stopping.cancelled() => return stop.cancelled().await,
+            () = stop.cancelled() => return,
+        }
     }
     let sender = match Sender::new(handlers) {
         Ok(sender) => sender,
@@ -46,7 +52,6 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
         }
     };
     let permits = Arc::new(Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(1)));
-    let stopping = engine.shared().stopping();
     tokio::select! {
         () = claim_all(&engine, &sender, &permits) => {}
         () = stopping.cancelled() => {}
@@ -130,8 +135,10 @@ async fn attempt(
     let now = engine.now().await.map_err(|error| failed(error.to_string()))?;
     let id = claimed.job.id;
     if let Some(receiver) = &task.webhook {
-        let body = task.message.get();
-        let status = sender.send(Message { id: id.to_string(), receiver, body, now }).await?;
+        let (body, rules) = (task.message.get(), engine.letter_rules());
+        let webhook = handlers::webhook(&rules, receiver)
+            .ok_or_else(|| failed("no rule has this receiver any more".to_owned()))?;
+        let status = sender.send(Message { id: id.to_string(), webhook, body, now }).await?;
         return Ok(serde_json::json!({ "status": status.as_u16() }));
     }
     let action = task.action.as_deref().unwrap_or_default();

@@ -207,6 +207,7 @@ fn hold(session: &mut Session, stored: &[InFlightJob], hello: &Hello) {
                 AttemptProgress::Delivered
             },
             isolated: attempt.isolated,
+            validated: None,
         };
         session.hold(attempt.job, here);
     }

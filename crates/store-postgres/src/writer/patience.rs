@@ -207,6 +207,7 @@ fn brief_for(commands: &[Command]) -> Option<Duration> {
             | Command::Finish(_)
             | Command::Progress(_)
             | Command::Log(_)
+            | Command::NoteSkew(_)
             | Command::Order(_)
             | Command::Renew(_) => {}
             Command::Prune(_) | Command::Reset => return None,

@@ -144,7 +144,10 @@ impl Prefetch {
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
             Command::ForgetWorker(worker) => self.change(*worker),
-            Command::Log(_) | Command::EnqueueArrived(_) | Command::NoteLoss(_) => {}
+            Command::Log(_)
+            | Command::EnqueueArrived(_)
+            | Command::NoteLoss(_)
+            | Command::NoteSkew(_) => {}
             Command::Extend(_)
             | Command::Sweep(_)
             | Command::Strand(_)

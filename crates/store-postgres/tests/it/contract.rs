@@ -122,6 +122,7 @@ families!(
     worker,
     plain,
     order,
+    failover,
     sweep,
     leadership,
     lanes,

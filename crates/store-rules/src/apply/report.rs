@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use outlast_core::job::{Event as JobEvent, EventKind, Hold, Refusal, Transition};
 use outlast_core::time::Timestamp;
-use outlast_store::command::{EndDetail, Fence, Finish, Progress, Start};
+use outlast_store::command::{EndDetail, Fence, Finish, NoteSkew, Progress, Start};
+use outlast_store::event::{Event, EventName};
 use outlast_store::reply::{MoveRefusal, Moved};
 
 use super::Decided;
@@ -37,6 +38,26 @@ pub fn start<'a>(
 fn confirm(loaded: &Loaded, fence: &Fence, context: &Context) -> Result<Transition, Refusal> {
     check_fence(&loaded.job, fence, loaded.plain_holder())?;
     context.decide(&loaded.job, JobEvent::Start, 0)
+}
+
+/// Returns the event that says with which files of its pack a job runs.
+#[must_use]
+pub fn skew(note: &NoteSkew, at: Timestamp) -> Event {
+    Event {
+        at,
+        kind: EventName::JobPackSkew,
+        job: Some(note.job),
+        worker: Some(note.worker),
+        epoch: Some(note.epoch),
+        job_type: Some(note.class.job_type.clone()),
+        queue: Some(note.class.queue.clone()),
+        state: None,
+        outcome: None,
+        attempt: None,
+        duration: None,
+        by: note.by.clone(),
+        evidence: note.words.as_str().into(),
+    }
 }
 
 /// Whether [`finish`] must know if the holder holds nothing else. Counting costs as much as the

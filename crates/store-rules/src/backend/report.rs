@@ -1,6 +1,6 @@
 //! Reports of holders about their attempts.
 
-use outlast_store::command::{Finish, Progress, Start};
+use outlast_store::command::{Finish, NoteSkew, Progress, Start};
 use outlast_store::reply::{MoveRefusal, Moved};
 
 use super::{Backend, carry_out};
@@ -17,6 +17,11 @@ pub(super) async fn start<B: Backend>(backend: &mut B, start: &Start) -> Result<
         Ok(decided) => carry_out(backend, &loaded, &decided).await.map(Ok),
         Err(refusal) => backend.confirm_refusal(&loaded, refusal).map(Err),
     }
+}
+
+pub(super) fn note_skew<B: Backend>(backend: &mut B, note: &NoteSkew) {
+    let now = backend.context().now;
+    backend.outbox().events.push(report::skew(note, now));
 }
 
 pub(super) async fn finish<B: Backend>(

@@ -103,6 +103,7 @@ families!(
     worker,
     plain,
     order,
+    failover,
     sweep,
     leadership,
     lanes,

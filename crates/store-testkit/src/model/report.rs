@@ -1,8 +1,9 @@
 //! What the holders of attempts report.
 
 use outlast_core::job::{Event as JobEvent, EventKind, Holder, State};
-use outlast_store::command::{EndDetail, Finish, Progress, Start};
+use outlast_store::command::{EndDetail, Finish, NoteSkew, Progress, Start};
 use outlast_store::reply::{MoveRefusal, Moved};
+use outlast_store_rules::apply::report;
 use outlast_store_rules::rules::{check_fence, decide_finish, event_of, evidence_of, refusal_of};
 
 use crate::model::tables::ActiveRow;
@@ -48,6 +49,10 @@ impl Tx<'_> {
         let cause = Cause { kind, by: &finish.by, detail: &detail };
         let moved = self.apply_transition(seq, &step, &cause, None).ok_or(MoveRefusal::NotFound)?;
         refusal_of(&step).map_or(Ok(moved), |refusal| Err(refusal.into()))
+    }
+
+    pub(super) fn note_skew(&mut self, note: &NoteSkew) {
+        self.log_event(report::skew(note, self.now()));
     }
 
     pub(super) fn progress(&mut self, progress: &Progress) -> Result<Moved, MoveRefusal> {

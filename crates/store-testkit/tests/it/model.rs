@@ -132,6 +132,7 @@ fn plain_attempts_are_held_as_the_contract_says() {
 #[test]
 fn orders_are_obeyed_as_the_contract_says() {
     check(&Model, &conformance::order::cases());
+    check(&Model, &conformance::failover::cases());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::resources::Usage;
 use outlast_core::time::{Span, Timestamp};
 
-use crate::job::ClassId;
+use crate::job::{ClassId, ClassKey};
 use crate::request::{boxed_requests, requests, unit_requests};
 
 /// What a report must match to be about the current attempt. See
@@ -199,6 +199,23 @@ pub enum MoveRefusal {
     Moved,
 }
 
+/// Notes that a job runs with other files of its pack than its parameters were validated with.
+#[derive(Clone, Debug)]
+pub struct NoteSkew {
+    /// The job.
+    pub job: JobId,
+    /// The attempt.
+    pub epoch: Epoch,
+    /// What routes the job.
+    pub class: Arc<ClassKey>,
+    /// The native worker that runs it.
+    pub worker: WorkerId,
+    /// Which files these are.
+    pub words: String,
+    /// Who says so, for the event log.
+    pub by: String,
+}
+
 requests! {
     Start as Start -> Moved(Result<Moved, MoveRefusal>);
 }
@@ -208,4 +225,5 @@ boxed_requests! {
 }
 unit_requests! {
     LogChunk as Log;
+    NoteSkew as NoteSkew;
 }

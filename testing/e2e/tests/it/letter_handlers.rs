@@ -245,3 +245,44 @@ fn action_runs_with_the_dead_letter_once_and_its_own_dead_letter_starts_no_other
     let shown = run_against(&scene.server().url(), &["jobs", "show", &handler]).stdout;
     assert!(shown.contains("outlast.dead_letter") && shown.contains("completed"), "{shown}");
 }
+
+/// A queue says by itself what happens to its dead letters, at a server whose configuration says nothing.
+#[test]
+fn queue_has_rules_of_its_own_from_the_moment_that_they_are_set() {
+    let receiver = Receiver::start(OK);
+    let options = || {
+        ServerOptions::default()
+            .set("webhooks.allow_networks", json!("127.0.0.0/8"))
+            .set("webhooks.secret", json!(SECRET))
+    };
+    let scene = Scene::with(options().postgres());
+    let other = scene.another_server_with("other", options());
+    let url = scene.server().url();
+    let set = |more: &[&str]| run_against(&url, &[&["queues", "set", "mail"], more].concat());
+    for (wrong, why) in [
+        (vec!["--dead-letter-webhook", "ftp://x"], "no http:// or https:// address"),
+        (vec!["--dead-letter-webhook", "http://u:p@x/"], "without a password"),
+        (vec!["--dead-letter-action", "x", "--dead-letter-reason", "y"], "none of exhausted"),
+        (vec!["--dead-letter-action", "report"], "such as `ops.report`"),
+        (vec!["--dead-letter-reason", "exhausted"], "goes with"),
+    ] {
+        let refused = set(&wrong);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    }
+    let hook = receiver.url();
+    let said = set(&["--dead-letter-webhook", &hook, "--dead-letter-reason", "exhausted"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    // The path of an address may let others in.
+    assert!(said.stdout.contains("webhook http://127.0.0.1:"), "{}", said.stdout);
+    assert!(!said.stdout.contains("/hook"), "{}", said.stdout);
+    dead_letter(scene.api(), "web");
+    let id = dead_letter(&Api::new(&other.url()), "mail");
+    let message = eventually("it is delivered", DELIVERED, || receiver.received().first().cloned());
+    assert!(message.body.contains(&id) && message.signature.starts_with("v1,"), "{message:?}");
+    let said = set(&["--no-dead-letters"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let shown = scene.api().get("/api/v1/queues/mail").expect(200);
+    assert_eq!(shown["data"]["dead_letters"], json!([]));
+    assert_eq!(receiver.received().len(), 1);
+}

@@ -397,6 +397,9 @@ fn pinned_job_waits_for_a_worker_with_the_files_that_it_was_validated_with() {
         api.attempts(id)[0]["pack_digest"].as_str().unwrap_or_default().chars().take(12).collect()
     };
     assert_ne!(done["validated_with"], digest(&any));
+    let events = api.get("/api/v1/events?stream=false&type=job.pack_skew").expect(200);
+    let events = events["data"].as_array().unwrap();
+    assert_eq!((events.len(), &events[0]["data"]["job_id"]), (1, &json!(any)));
     let strict = site.accepted("site.strict", &Value::Null);
     let body = json!({"action_ref": "site.work", "packs": "pinned"});
     let pinned = api.post("/api/v1/executions", &body).expect(201)["data"]["id"].clone();

@@ -110,6 +110,18 @@ fn webhook(value: &Value) -> Result<Webhook, String> {
     Ok(Webhook { url: url.to_owned(), secret })
 }
 
+const SECRET: &str =
+    "whsec_ and 24 to 64 random bytes in base64, such as `openssl rand -base64 32` prints";
+
+/// What webhooks are signed with that queues ask for; none if it is empty.
+pub(crate) fn webhook_secret(value: &Value) -> Result<Option<Secret>, &'static str> {
+    let text = value.as_str().ok_or(SECRET)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Secret::parse(text).map(Some).map_err(|_bad| SECRET)
+}
+
 const TIMEOUT: &str = "a duration from 0.1s to 60s";
 
 /// How long a receiver has for its answer.
@@ -171,6 +183,8 @@ mod tests {
         let other = json!({"url": "http://a", "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"});
         let twice = dead_letters(&json!([{"webhook": "http://a"}, {"webhook": other}]));
         assert!(twice.unwrap_err().contains("the same webhook, and different secrets"));
+        assert!(webhook_secret(&json!("")).unwrap().is_none());
+        assert!(webhook_secret(&json!("whsec_short")).is_err());
         assert!(webhook_timeout(&json!("0")).is_err() && webhook_timeout(&json!("10s")).is_ok());
         assert!(networks(&json!("10.0.0.0/8, fd00::/8")).is_ok());
         assert!(networks(&json!("ten")).is_err());

@@ -48,6 +48,7 @@ pub(in crate::engine) fn session(n: u128, slots: u32, in_flight: u128) -> Sessio
             delivered: BootTime(0),
             progress: AttemptProgress::Started,
             isolated: false,
+            validated: None,
         };
         session.in_flight.insert(JobId(Uuid::from_u128(job)), attempt);
     }

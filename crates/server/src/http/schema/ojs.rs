@@ -151,6 +151,7 @@ pub(super) fn queue_set() -> Value {
         ("weights", weights()),
         ("requires", or_null(text())),
         ("prefers", or_null(text())),
+        ("dead_letters", list(letter_rule(""))),
         ("set_by", or_null(text())),
         ("set_at", or_null(time())),
     ]);
@@ -165,6 +166,18 @@ pub(super) fn queue_request() -> Value {
         ("max_depth?", or_null(depth)),
         ("requires?", or_null(text())),
         ("prefers?", or_null(text())),
+        ("dead_letters?", or_null(list(letter_rule("?")))),
+    ])
+}
+
+/// What happens when a job of the queue becomes a dead letter; in requests, fields may be left out.
+fn letter_rule(mark: &str) -> Value {
+    let reasons = list(one_of(&["exhausted", "poison_suspect", "at_most_once"]));
+    let of = |name: &str| format!("{name}{mark}");
+    object(&[
+        (&*of("webhook"), or_null(text())),
+        (&*of("action"), or_null(text())),
+        (&*of("reasons"), reasons),
     ])
 }
 

@@ -94,6 +94,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::EnqueueArrived(_)
         | Command::Extend(_)
         | Command::NoteLoss(_)
+        | Command::NoteSkew(_)
         | Command::Renew(_)
         | Command::Register(_)
         | Command::Attach(_)
@@ -204,15 +205,9 @@ impl<H: Harness> View<'_, H> {
                 let claimant = Claimant::Plain { worker: who.map(client), visibility: Span(500) };
                 claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
             }
-            Wish::Adopt { job, worker, ahead } => {
-                let waits = [State::Available, State::Retryable, State::Scheduled, State::Pending];
-                let job = self.aimed(*job, &waits);
-                let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
-                // One that is skipped is an attempt that no store knows of.
-                let epoch = record.map_or(0, |record| record.epoch.0) + u64::from(*ahead);
-                let worker = self.worker_id(*worker);
-                let by = "server".to_owned();
-                Command::Adopt(Adopt { job, epoch: Epoch(epoch), worker, by })
+            // Another worker says that it was given the job.
+            Wish::Start { job, as_who: AsWho::OtherWorker(worker) } if job.is_multiple_of(2) => {
+                self.adopt(*job, *worker)
             }
             Wish::Start { job, as_who } => {
                 let job = self.aimed(*job, &[State::Active]);
@@ -456,6 +451,16 @@ impl<H: Harness> View<'_, H> {
         let job = self.aimed(job, &[State::Active, State::Cancelled]);
         let (fence, by) = (self.fence(job, as_who), "reporter".into());
         Command::Finish(Box::new(Finish { job, fence, reported, detail, by }))
+    }
+
+    fn adopt(&self, job: u8, worker: u8) -> Command {
+        let waits = [State::Available, State::Retryable, State::Scheduled, State::Pending];
+        let job = self.aimed(job, &waits);
+        let record = self.harness.block_on(self.model.job(job)).expect("the model is open");
+        // One that is skipped is an attempt that no store knows of.
+        let epoch = record.map_or(0, |record| record.epoch.0) + 1;
+        let worker = self.worker_id(worker);
+        Command::Adopt(Adopt { job, epoch: Epoch(epoch), worker, by: "server".to_owned() })
     }
 
     fn give_order(&self, job: u8, order: Order, tenant: bool) -> Command {

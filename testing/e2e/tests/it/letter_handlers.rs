@@ -264,7 +264,7 @@ fn queue_has_rules_of_its_own_from_the_moment_that_they_are_set() {
         (vec!["--dead-letter-webhook", "http://u:p@x/"], "without a password"),
         (vec!["--dead-letter-action", "x", "--dead-letter-reason", "y"], "none of exhausted"),
         (vec!["--dead-letter-action", "report"], "such as `ops.report`"),
-        (vec!["--dead-letter-reason", "exhausted"], "goes with"),
+        (vec!["--dead-letter-reason", "exhausted"], "--dead-letter-action <ACTION>"),
     ] {
         let refused = set(&wrong);
         assert_eq!(refused.code, Some(2), "{refused:?}");

@@ -144,7 +144,7 @@ impl Handlers {
 }
 
 /// Returns the receiver of this name, if a rule has it.
-pub(crate) fn webhook<'a>(rules: &'a [Rule], name: &str) -> Option<&'a Webhook> {
+pub(crate) fn receiver_of<'a>(rules: &'a [Rule], name: &str) -> Option<&'a Webhook> {
     rules.iter().filter_map(|rule| rule.webhook.as_ref()).find(|it| it.name() == name)
 }
 

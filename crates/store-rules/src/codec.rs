@@ -173,10 +173,13 @@ impl LetterRuleText {
         Self { reasons, webhook: rule.webhook.clone(), action: rule.action.clone() }
     }
 
-    /// A reason that a later build wrote is passed over.
-    fn into_rule(self) -> LetterRule {
-        let reasons = self.reasons.iter().filter_map(|word| DeadLetterReason::parse(word));
-        LetterRule { reasons: reasons.collect(), webhook: self.webhook, action: self.action }
+    /// A reason that a later build wrote is passed over, and so is a rule that has no other: it is not
+    /// for all reasons.
+    fn into_rule(self) -> Option<LetterRule> {
+        let known = self.reasons.iter().filter_map(|word| DeadLetterReason::parse(word));
+        let reasons: Vec<DeadLetterReason> = known.collect();
+        let is_known = self.reasons.is_empty() || !reasons.is_empty();
+        is_known.then_some(LetterRule { reasons, webhook: self.webhook, action: self.action })
     }
 }
 
@@ -206,7 +209,7 @@ pub fn settings_of(text: &str) -> Result<QueueSettings, StoreError> {
         parse(text, WHAT)?;
     let placement =
         Placement { requires: selector(&requires, WHAT)?, prefers: selector(&prefers, WHAT)? };
-    let dead_letters = dead_letters.into_iter().map(LetterRuleText::into_rule).collect();
+    let dead_letters = dead_letters.into_iter().filter_map(LetterRuleText::into_rule).collect();
     let fair = fair_by.map(|key| Fair { key, weights });
     Ok(QueueSettings { fair, max_depth, placement, dead_letters })
 }

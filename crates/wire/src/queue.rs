@@ -1,5 +1,7 @@
 //! Settings of queues as the API and the command line write them.
 
+use std::collections::HashSet;
+
 use outlast_core::job::DeadLetterReason;
 use outlast_core::keys::{NAME_BYTES_MAX, VALUE_BYTES_MAX, is_name};
 use outlast_core::queue::{
@@ -16,6 +18,8 @@ use crate::placement;
 const KNOWN: &[&str] = &["dead_letters", "fair_by", "max_depth", "prefers", "requires", "weights"];
 /// Fields of a rule about dead letters.
 const RULE: &[&str] = &["action", "reasons", "webhook"];
+/// Longest name of an action.
+const ACTION_MAX: usize = 255;
 /// Longest address of a webhook.
 const URL_MAX: usize = 2_000;
 
@@ -64,11 +68,13 @@ fn letter_rule(rule: &Value) -> Result<LetterRule, String> {
     if let Some(unknown) = fields.keys().find(|name| !RULE.contains(&name.as_str())) {
         return Err(format!("has a rule with `{unknown}`; known are {}", RULE.join(", ")));
     }
-    let reasons = match fields.get("reasons") {
+    let mut reasons: Vec<DeadLetterReason> = match fields.get("reasons") {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::Array(words)) => words.iter().map(reason).collect::<Result<_, _>>()?,
         Some(word) => vec![reason(word)?],
     };
+    let mut known = HashSet::new();
+    reasons.retain(|reason| known.insert(reason.as_str()));
     let text = |name: &str| match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -80,7 +86,7 @@ fn letter_rule(rule: &Value) -> Result<LetterRule, String> {
             "has a `webhook` that is no http:// or https:// address without a password".into()
         );
     }
-    if action.as_deref().is_some_and(|action| !action.contains('.')) {
+    if action.as_deref().is_some_and(|it| !it.contains('.') || it.len() > ACTION_MAX) {
         return Err("has an `action` that is none, such as `ops.report`".into());
     }
     if webhook.is_none() && action.is_none() {

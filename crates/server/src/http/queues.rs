@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use outlast_core::queue::QueueSettings;
+use outlast_core::queue::{Change, QueueChange, QueueSettings};
 use outlast_core::selector::Placement;
 use outlast_store::command::SetQueue;
 use outlast_store::query::QueueStats;
@@ -60,12 +60,21 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.queue().await?;
     let change = queue::read(&req.body().await?)?;
+    // The server sends it from where it is: an operator must not choose to whom.
+    if sends_webhooks(&change) {
+        req.require(Scope::Administer, "a webhook of a queue")?;
+    }
     let order = SetQueue { queue: name.clone(), change, by: req.by() };
     req.app.engine.submit(order).await?.map_err(|refusal| queue::refused(&refusal))?;
     // A queue without jobs and settings is known to no store, and is as it was asked to be.
     let empty = QueueStats { name: name.clone(), ..QueueStats::default() };
     let queue = req.app.engine.store().queue(name).await?.unwrap_or(empty);
     shown(&req.app, &queue).await
+}
+
+fn sends_webhooks(change: &QueueChange) -> bool {
+    let Change::Set(rules) = &change.dead_letters else { return false };
+    rules.iter().any(|rule| rule.webhook.is_some())
 }
 
 async fn shown(app: &App, queue: &QueueStats) -> Result<ApiResponse, ApiError> {

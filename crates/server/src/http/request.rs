@@ -23,7 +23,7 @@ use super::App;
 use super::admission::Admitted;
 use super::csrf::{self, Sender};
 use super::error::ApiError;
-use crate::access::{Credentials, KnownToken, Principal, Scope};
+use crate::access::{Credentials, Denied, KnownToken, Principal, Scope};
 use crate::connections::Peer;
 use crate::intake::ANONYMOUS;
 use crate::tls::CertificateNames;
@@ -300,6 +300,17 @@ impl ApiRequest {
     /// Returns a header's text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// Refuses a client whose role does not allow `what`, beyond what its route asks for.
+    pub(crate) fn require(&self, scope: Scope, what: &str) -> Result<(), ApiError> {
+        match &self.who {
+            Some(KnownToken { name, role, .. }) if !role.allows(scope) => {
+                let message = format!("{name:?} has the role {role}; {what} needs the role admin");
+                Err(ApiError::Denied(Denied::Forbidden(message)))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Returns the client and its token, for the event log.

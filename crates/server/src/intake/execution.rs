@@ -10,6 +10,7 @@ use outlast_packs::{Action, PackPolicy, PackSet};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
 use outlast_wire::execution::request::Request;
+use outlast_wire::json::Object;
 use outlast_wire::ojs::job::signed;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -86,9 +87,18 @@ pub(crate) fn plan(
 pub(crate) const VALIDATED_WITH: &str = "pack_digest";
 
 pub(super) fn with_digest(extra: &str, digest: &str) -> String {
-    let mut fields: Map<String, Value> = serde_json::from_str(extra).unwrap_or_default();
-    fields.insert(VALIDATED_WITH.to_owned(), json!(digest));
-    Value::Object(fields).to_string()
+    let mut out = Vec::with_capacity(extra.len() + 64);
+    let mut object = Object::begin(&mut out);
+    // What the producer sent stays as it wrote it, numbers of any length included.
+    for (name, value) in outlast_wire::json::fields(extra) {
+        if name != VALIDATED_WITH {
+            object.raw(&name, value.get());
+        }
+    }
+    object.text(VALIDATED_WITH, digest);
+    object.end();
+    // Built from texts only.
+    String::from_utf8(out).unwrap_or_default()
 }
 
 /// Returns the digest of an action's pack, as jobs are shown it.
@@ -145,4 +155,20 @@ pub(crate) fn rerun(
         by: by.unwrap_or(ANONYMOUS).to_owned(),
         unique: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_digest;
+
+    /// Numbers that no machine word holds were rounded, and one that no float holds lost everything.
+    #[test]
+    fn what_the_producer_sent_stays_as_it_wrote_it() {
+        let sent = r#"{"ref":123456789012345678901234567890,"x":1e400,"pack_digest":"mine"}"#;
+        let kept = with_digest(sent, "12a60748f371");
+        let expected =
+            r#"{"ref":123456789012345678901234567890,"x":1e400,"pack_digest":"12a60748f371"}"#;
+        assert_eq!(kept, expected);
+        assert_eq!(with_digest("", "12a6"), r#"{"pack_digest":"12a6"}"#);
+    }
 }

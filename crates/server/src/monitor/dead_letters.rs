@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::clock::millis;
 use crate::engine::trouble_log::log_trouble;
 use crate::engine::{Engine, Unavailable};
-use crate::handlers::{JOB_TYPE, jobs, message};
+use crate::handlers::{JOB_TYPE, Rule, jobs, message};
 use crate::monitor::leadership::{Candidate, NotLeading};
 
 /// How many are handled at once.
@@ -124,9 +124,10 @@ impl DeadLetters {
     /// Handles the oldest; returns whether there may be more.
     async fn handle_some(&self) -> Result<bool, Trouble> {
         let letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
+        let rules = self.rules().await?;
         let mut handled = Vec::with_capacity(letters.len());
         for letter in letters {
-            match self.enqueue(&letter).await {
+            match self.enqueue(&letter, &rules).await {
                 Ok(()) => handled.push(letter),
                 // Others would be refused, too.
                 Err(error @ (Trouble::Unavailable(_) | Trouble::Refused(_))) => {
@@ -146,7 +147,10 @@ impl DeadLetters {
         letters.retain(|letter| now.since(letter.at) > OLD);
         // A server that has rules may be about to handle them.
         let mut candidate = self.candidate();
-        if letters.is_empty() || candidate.acquire().await.is_err() {
+        if letters.is_empty()
+            || !self.rules().await?.is_empty()
+            || candidate.acquire().await.is_err()
+        {
             return Ok(false);
         }
         tracing::info!(
@@ -168,9 +172,14 @@ impl DeadLetters {
         Ok(more)
     }
 
-    async fn enqueue(&self, letter: &UnhandledLetter) -> Result<(), Trouble> {
+    /// Reads the rules that hold now: what is noted as handled stays so.
+    async fn rules(&self) -> Result<Vec<Rule>, Trouble> {
+        let queues = self.engine.store().queue_settings().await?;
+        Ok(self.engine.settings().handlers.with_queues(&queues))
+    }
+
+    async fn enqueue(&self, letter: &UnhandledLetter, rules: &[Rule]) -> Result<(), Trouble> {
         let handlers = &self.engine.settings().handlers;
-        let rules = self.engine.letter_rules();
         let is_handler = letter.job_type == JOB_TYPE;
         if is_handler || !rules.iter().any(|rule| rule.matches(letter)) {
             return Ok(());
@@ -179,7 +188,7 @@ impl DeadLetters {
         let stored = Arc::clone(&record.job);
         let message = message::write(&self.engine, letter, record).await?;
         let Some(message) = message else { return Ok(()) };
-        for job in jobs::of_letter(handlers, &rules, letter, &stored.payload.meta, &message) {
+        for job in jobs::of_letter(handlers, rules, letter, &stored.payload.meta, &message) {
             match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
                 // It was stored before a crash.
                 Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}

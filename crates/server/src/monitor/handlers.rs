@@ -136,7 +136,7 @@ async fn attempt(
     let id = claimed.job.id;
     if let Some(receiver) = &task.webhook {
         let (body, rules) = (task.message.get(), engine.letter_rules());
-        let webhook = handlers::webhook(&rules, receiver)
+        let webhook = handlers::receiver_of(&rules, receiver)
             .ok_or_else(|| failed("no rule has this receiver any more".to_owned()))?;
         let status = sender.send(Message { id: id.to_string(), webhook, body, now }).await?;
         return Ok(serde_json::json!({ "status": status.as_u16() }));

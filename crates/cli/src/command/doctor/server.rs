@@ -5,6 +5,7 @@ mod evaluate;
 use outlast_cli_core::client::{Client, ClientConfig};
 use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::without_passwords;
 use serde_json::Value;
 
 use self::evaluate::{clocks, packs, queues, servers, store, versions, workers};
@@ -72,7 +73,7 @@ pub(super) async fn compare(target: &ClientConfig, checks: &mut Vec<Check>) {
             Err(failure) => Err(failure),
         };
         let packs = asked.map(|answer| answer.get("data").cloned().unwrap_or_default());
-        answers.push((address.to_owned(), packs.map_err(|failure| failure.message)));
+        answers.push((without_passwords(address), packs.map_err(|failure| failure.message)));
     }
     checks.push(servers(&answers));
 }

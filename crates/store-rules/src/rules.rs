@@ -422,21 +422,7 @@ pub fn worker_event(
     by: &str,
     evidence: impl Into<Evidence>,
 ) -> Event {
-    Event {
-        at,
-        kind,
-        job: None,
-        worker: Some(worker),
-        epoch: None,
-        job_type: None,
-        queue: None,
-        state: None,
-        outcome: None,
-        attempt: None,
-        duration: None,
-        by: by.to_owned(),
-        evidence: evidence.into(),
-    }
+    Event { worker: Some(worker), ..Event::new(at, kind, by, evidence) }
 }
 
 /// Returns the event of a limit that was set or removed; the evidence names it.

@@ -41,6 +41,28 @@ pub struct Event {
     pub evidence: Evidence,
 }
 
+impl Event {
+    /// Returns an event that is about no job and no worker.
+    #[must_use]
+    pub fn new(at: Timestamp, kind: EventName, by: &str, evidence: impl Into<Evidence>) -> Self {
+        Self {
+            at,
+            kind,
+            job: None,
+            worker: None,
+            epoch: None,
+            job_type: None,
+            queue: None,
+            state: None,
+            outcome: None,
+            attempt: None,
+            duration: None,
+            by: by.to_owned(),
+            evidence: evidence.into(),
+        }
+    }
+}
+
 /// Names of events (OJS events, sections "Core" and "Worker", and ours).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each is its dotted word")]

@@ -86,20 +86,14 @@ pub fn unconfirmed_event(of: &Unconfirmed<'_>, worker: &str, count: u32, at: Tim
     let words = format!(
         "the heartbeat of {worker} counts {count}, and {held} jobs are held for it: this one is not extended"
     );
+    let evidence = Evidence { code: None, text: words };
     Event {
-        at,
-        kind: EventName::JobUnconfirmed,
         job: Some(of.job),
-        worker: None,
         epoch: Some(of.epoch),
         job_type: Some(of.job_type.to_owned()),
         queue: Some(of.queue.to_owned()),
         state: Some(State::Active),
-        outcome: None,
-        attempt: None,
-        duration: None,
-        by: worker.to_owned(),
-        evidence: Evidence { code: None, text: words },
+        ..Event::new(at, EventName::JobUnconfirmed, worker, evidence)
     }
 }
 

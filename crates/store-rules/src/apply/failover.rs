@@ -69,21 +69,7 @@ fn decided(adopt: &Adopt, kind: EventKind, transition: Transition) -> Decided<'_
 
 /// Returns the events that say what was lost.
 pub fn events<'a>(note: &'a NoteLoss, at: Timestamp) -> impl Iterator<Item = Event> + 'a {
-    let event = move |kind, evidence: &str| Event {
-        at,
-        kind,
-        job: None,
-        worker: None,
-        epoch: None,
-        job_type: None,
-        queue: None,
-        state: None,
-        outcome: None,
-        attempt: None,
-        duration: None,
-        by: note.by.clone(),
-        evidence: evidence.into(),
-    };
+    let event = move |kind, evidence: &str| Event::new(at, kind, &note.by, evidence);
     let summary = (!note.summary.is_empty()).then_some(note.summary.as_str());
     let summary = summary.map(move |words| event(EventName::StoreFailedOver, words));
     let each = note.lost.iter().map(move |Lost { job, what }| {

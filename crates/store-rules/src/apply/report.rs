@@ -44,19 +44,12 @@ fn confirm(loaded: &Loaded, fence: &Fence, context: &Context) -> Result<Transiti
 #[must_use]
 pub fn skew(note: &NoteSkew, at: Timestamp) -> Event {
     Event {
-        at,
-        kind: EventName::JobPackSkew,
         job: Some(note.job),
         worker: Some(note.worker),
         epoch: Some(note.epoch),
         job_type: Some(note.class.job_type.clone()),
         queue: Some(note.class.queue.clone()),
-        state: None,
-        outcome: None,
-        attempt: None,
-        duration: None,
-        by: note.by.clone(),
-        evidence: note.words.as_str().into(),
+        ..Event::new(at, EventName::JobPackSkew, &note.by, note.words.as_str())
     }
 }
 

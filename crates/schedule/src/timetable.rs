@@ -119,8 +119,8 @@ impl Timetable {
             return found;
         }
         let last = Stretch::around(&self.zone, range.until - 1);
+        let mut until = range.until;
         'all: for stretch in last.backward(&self.zone, range.from) {
-            let mut until = range.until;
             while let Some(fire) = stretch.last_fire(calendar, range.from, until) {
                 found.push(timestamp(fire));
                 if found.len() == most {
@@ -128,6 +128,7 @@ impl Timetable {
                 }
                 until = fire;
             }
+            until = until.min(stretch.begin());
         }
         found.reverse();
         found

@@ -162,6 +162,12 @@ fn database() -> &'static TimeZoneDatabase {
     DATABASE.get_or_init(TimeZoneDatabase::bundled)
 }
 
+/// Returns all names of the database.
+#[cfg(test)]
+pub(crate) fn names() -> Vec<String> {
+    database().available().map(|name| name.as_str().to_owned()).collect()
+}
+
 /// Returns the zone that is most like a wrong name: by the city alone, or by the whole name.
 fn nearest(name: &str) -> Option<String> {
     let simple = |text: &str| text.to_lowercase().replace(' ', "_");

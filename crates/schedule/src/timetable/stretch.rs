@@ -28,16 +28,22 @@ pub(super) const LATEST: i64 = 253_402_000_000;
 /// 52 hours.
 const SWAY: i64 = 3 * DAY;
 
+/// How far back the change is looked for that began a stretch. Without one, a stretch begins there,
+/// where nothing happens. Most zones have changed within it, or have not for years.
+const LOOK_BACK: i64 = 400 * DAY;
+
 /// A time between two changes of a clock. Times are in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     /// The first instant.
     from: i64,
+    /// Whether the clock changed then.
+    changed: bool,
     /// The instant at which the next one begins.
     until: i64,
     /// What is added to an instant to get civil time.
     pub(super) offset: i64,
-    /// The civil time that was reached before; `None` if there was no change before.
+    /// The civil time that was reached before; `None` if no change is near enough to matter.
     reached: Option<i64>,
     /// The civil time at which the next stretch begins.
     next_begins: i64,
@@ -47,16 +53,25 @@ impl Stretch {
     /// Returns the stretch that has this instant.
     pub(super) fn around(zone: &Zone, second: i64) -> Self {
         let second = second.clamp(EARLIEST, LATEST);
-        let changes = || zone.rules().preceding(instant(second + 1)).map(|it| at(it.timestamp()));
-        let from = changes().next().filter(|from| *from > EARLIEST).unwrap_or(EARLIEST);
-        let until = zone.rules().following(instant(second)).map(|it| at(it.timestamp())).next();
-        let until = until.filter(|until| *until < LATEST).unwrap_or(LATEST);
-        let reached = changes()
-            .take_while(|change| *change > EARLIEST && *change > from - SWAY)
+        let earliest = (second - LOOK_BACK).max(EARLIEST);
+        // Jiff's `preceding` is not asked: where a zone's table ends, it also has changes that the
+        // rule for the years after it would have had before.
+        let mut changes = following(zone, (earliest - SWAY).max(EARLIEST)).peekable();
+        let mut before = Vec::new();
+        while let Some(change) = changes.next_if(|change| *change <= second) {
+            before.push(change);
+        }
+        let changed_at = before.last().copied().filter(|change| *change >= earliest);
+        let from = changed_at.unwrap_or(earliest);
+        let reached = before
+            .into_iter()
+            .filter(|change| *change > from - SWAY)
             .map(|change| change + offset(zone, change - 1))
             .max();
+        let until = changes.next().unwrap_or(LATEST);
         Self {
             from,
+            changed: changed_at.is_some(),
             until,
             offset: offset(zone, second),
             reached,
@@ -72,7 +87,8 @@ impl Stretch {
         })
     }
 
-    /// Returns this stretch and those before it, back to the beginning of time or `horizon`.
+    /// Returns this stretch and those before it, back to the beginning of time or `horizon`. One
+    /// may reach into the next: it ends with a change, and the next may begin without one.
     pub(super) fn backward(self, zone: &Zone, horizon: i64) -> impl Iterator<Item = Self> {
         let end = horizon.max(EARLIEST);
         iter::successors(Some(self), move |last| {
@@ -115,7 +131,7 @@ impl Stretch {
     /// Returns the first fixed time that the clock skipped as this stretch began.
     pub(super) fn skipped(&self, calendar: &Calendar) -> Option<i64> {
         let (reached, begin) = (self.reached?, self.from + self.offset);
-        if calendar.is_fixed() && reached < begin {
+        if self.changed && calendar.is_fixed() && reached < begin {
             calendar.first_in(reached, begin)
         } else {
             None
@@ -125,6 +141,12 @@ impl Stretch {
     /// Returns the first instant.
     pub(super) const fn begin(&self) -> i64 {
         self.from
+    }
+
+    /// Returns the instant at which the next stretch begins.
+    #[cfg(test)]
+    pub(super) const fn end(&self) -> i64 {
+        self.until
     }
 
     /// Whether the clock shows this civil time of the stretch once more, after it.
@@ -158,6 +180,10 @@ fn instant(second: i64) -> Instant {
     Instant::from_second(second).unwrap_or(Instant::UNIX_EPOCH)
 }
 
-fn at(instant: Instant) -> i64 {
-    instant.as_second()
+/// Returns the changes of a clock after `second`.
+fn following(zone: &Zone, second: i64) -> impl Iterator<Item = i64> {
+    zone.rules()
+        .following(instant(second))
+        .map(|change| change.timestamp().as_second())
+        .take_while(|change| *change < LATEST)
 }

@@ -23,8 +23,8 @@ use outlast_core::time::{Span, Timestamp};
 
 use crate::timetable::Timetable;
 
-/// How late a fire may be and still be an ordinary one. Longer than a change of leader with its
-/// lease, shorter than what users notice as an outage.
+/// How late a fire may be and still be an ordinary one. Longer than a late tick or a quick restart,
+/// shorter than what users notice as an outage.
 pub const GRACE: Span = Span::from_secs(10);
 
 /// Most fires that are made up for at once, a day and more of a rhythm of two minutes.

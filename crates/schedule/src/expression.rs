@@ -9,7 +9,7 @@
 //! as given.
 //!
 //! Croner reads the fields and knows which days match. It is lenient, and its errors name no field,
-//! so [`field`] checks each one first.
+//! so `field.rs` checks each one first.
 
 mod calendar;
 mod every;

@@ -13,9 +13,9 @@
 //! - [`expression`]: what users write, and what is wrong with it
 //! - [`zone`]: places whose clocks a schedule follows
 //! - [`timetable`]: the instants at which a schedule fires, also where the clock changes
-//! - [`catch_up`]: which fires are made up for after an outage
+//! - [`mod@catch_up`]: which fires are made up for after an outage
 //! - [`overlap`]: what a fire does while the last one's job runs
-//! - [`jitter`]: how fires of one instant are spread
+//! - [`mod@jitter`]: how fires of one instant are spread
 #![warn(missing_docs)]
 
 pub mod catch_up;

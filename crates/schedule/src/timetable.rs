@@ -1,10 +1,10 @@
 //! The instants at which a schedule fires.
 //!
 //! Fires are looked for stretch by stretch between the changes of the zone's clock
-//! ([`stretch`]). `@every` counts from its anchor and knows no clock.
+//! (`stretch.rs`). `@every` counts from its anchor and knows no clock.
 //!
 //! Every function is a pure answer about the timetable. What is due and what was missed is decided
-//! in [`crate::catch_up`].
+//! in [`mod@crate::catch_up`].
 
 mod note;
 mod rhythm;

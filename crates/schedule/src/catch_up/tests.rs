@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::expression::Expression;
 use crate::zone::Zone;
@@ -143,5 +145,45 @@ fn absurd_times_do_no_harm() {
             let found = look(expression, Timestamp(oldest), Timestamp(now), CatchUp::All);
             assert!(found.next.is_none_or(|next| next > Timestamp(now)), "{found:?}");
         }
+    }
+}
+
+proptest! {
+    /// Looks at random times, by servers that know only the stored `next`, and that may look early
+    /// or with a clock that went back.
+    #[test]
+    fn no_fire_comes_twice_and_none_is_lost(
+        expression in prop::sample::select(vec!["* * * * * *", "*/7 * * * *", "@every 13s"]),
+        steps in prop::collection::vec(-20_000..90_000_i64, 1..40),
+    ) {
+        let table = timetable(expression);
+        let first = table.next_after(NOON).unwrap();
+        let (mut next, mut now, mut last, mut fires) = (first, NOON, NOON, Vec::new());
+        for step in steps {
+            now = Timestamp(now.0 + step);
+            let due = catch_up(&table, next, now, None, CatchUp::All);
+            prop_assert_eq!(due.missed, 0);
+            fires.extend(due.fires);
+            next = due.next.unwrap();
+            prop_assert!(next > now);
+            last = last.max(now);
+        }
+        prop_assert_eq!(fires, table.latest(first, last, usize::MAX));
+    }
+
+    #[test]
+    fn short_outages_lose_nothing_whatever_the_choice(
+        choice in prop::sample::select(CatchUp::CHOICES.to_vec()),
+        steps in prop::collection::vec(0..10_000_i64, 1..40),
+    ) {
+        let table = timetable("* * * * * *");
+        let (mut next, mut now, mut fires) = (at(1), NOON, Vec::new());
+        for step in steps {
+            now = Timestamp(now.0 + step);
+            let due = catch_up(&table, next, now, None, choice);
+            fires.extend(due.fires);
+            next = due.next.unwrap();
+        }
+        prop_assert_eq!(fires, table.latest(at(1), now, usize::MAX));
     }
 }

@@ -85,11 +85,10 @@ impl Walk {
 
 /// Returns a field: mostly few values, near those at which clocks change.
 fn field(values: std::ops::Range<u32>, wild: bool) -> BoxedStrategy<String> {
-    let value = values.clone();
+    let value = values;
     let list = prop::collection::vec(value.clone(), 1..4)
         .prop_map(|values| values.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
-    let range =
-        (value.clone(), value.clone()).prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b)));
+    let range = (value.clone(), value).prop_map(|(a, b)| format!("{}-{}", a.min(b), a.max(b)));
     let step = (range.clone(), 1..9_u32).prop_map(|(range, step)| format!("{range}/{step}"));
     if wild {
         prop_oneof![4 => list, 2 => range, 1 => step, 2 => Just("*".to_owned()),

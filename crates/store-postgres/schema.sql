@@ -312,6 +312,19 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     CREATE INDEX ready_lane ON outlast.ready USING btree (class, lane, rank, seq) WHERE (lane <> 0)
     CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
+table outlast.schedule
+    name text not null
+    revision bigint not null
+    configured boolean not null
+    due bigint
+    definition text not null
+    progress text not null
+    set_by text not null
+    created bigint not null
+    updated bigint not null
+    schedule_pkey PRIMARY KEY (name)
+    CREATE INDEX schedule_due ON outlast.schedule USING btree (due, name) WHERE (due IS NOT NULL)
+
 table outlast.server_batch with (fillfactor=10, autovacuum_vacuum_threshold=1000)
     server uuid not null
     n bigint not null

@@ -26,6 +26,8 @@ CREATE INDEX ready_lane on ready (class, lane, rank, seq) where lane <> 0;
 
 CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
 
+CREATE INDEX schedule_due on schedule (due, name) where due is not null;
+
 CREATE INDEX unique_key_seq on unique_key (seq);
 
 CREATE INDEX waiting_due on waiting (due) where due is not null;
@@ -257,6 +259,20 @@ CREATE TABLE ready (
     since integer not null,
     strand_ms integer,
     primary key (class, rank, seq)
+) without rowid;
+
+CREATE TABLE schedule (
+    name text not null primary key,
+    -- Rises with every change and every fire: what is written is what was read.
+    revision integer not null,
+    configured integer not null,
+    -- When a server must look at it next; none while it is paused or has ended.
+    due integer,
+    definition text not null,
+    progress text not null,
+    set_by text not null,
+    created integer not null,
+    updated integer not null
 ) without rowid;
 
 CREATE TABLE tally (

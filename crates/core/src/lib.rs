@@ -8,6 +8,7 @@
 //! - [`bucket`]: what may be done at a rate
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
+//! - [`schedule`]: what schedules are called
 //! - [`containment`]: what proves that a process tree is dead
 //! - [`gate`]: what a limit lets start
 //! - [`limit`]: which jobs an operator limits, and which gates they pass
@@ -48,6 +49,7 @@ pub mod limits;
 pub mod queue;
 pub mod resources;
 pub mod retry;
+pub mod schedule;
 pub mod selector;
 pub mod time;
 pub mod unique;

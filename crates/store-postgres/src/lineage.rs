@@ -316,6 +316,9 @@ fn facts_of(batch: &Batch, applied: &Applied) -> Vec<Lost> {
             Reply::EnqueuedAll(Ok(all)) | Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(all))) => {
                 facts.extend(all.iter().filter_map(new));
             }
+            Reply::ScheduleWritten(Ok(written)) => {
+                facts.extend(written.jobs.iter().filter_map(new))
+            }
             Reply::Claimed(Ok(claims)) => {
                 let worker = match command {
                     Command::Claim(Claim { claimant: Claimant::Native { worker, .. }, .. }) => {

@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0005_handled_dead_letters.sql"),
     },
     Migration { name: "0006_failovers", text: include_str!("../migrations/0006_failovers.sql") },
+    Migration { name: "0007_schedules", text: include_str!("../migrations/0007_schedules.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
@@ -23,6 +24,7 @@ use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
 use outlast_store::reply::Resolved;
+use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
@@ -435,6 +437,22 @@ impl Store for PostgresStore {
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
         read::limit::all(&self.inner.background.get().await?).await
+    }
+
+    async fn schedules(&self, query: ScheduleQuery) -> Result<Vec<ScheduleRecord>, StoreError> {
+        read::schedule::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleRecord>, StoreError> {
+        read::schedule::one(&self.inner.readers.get().await?, &name).await
+    }
+
+    async fn due_schedules(
+        &self,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+        read::schedule::due(&self.inner.background.get().await?, until, max).await
     }
 
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {

@@ -14,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod log;
 mod pool;
 pub(crate) mod queue;
+pub(crate) mod schedule;
 pub(crate) mod worker;
 
 use std::time::Duration;

@@ -20,7 +20,7 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
-//!   [`log`], [`prune`], [`retire`], [`leadership`]: SQL of the commands
+//!   [`log`], [`prune`], [`retire`], [`schedule`], [`leadership`]: SQL of the commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`outcome`]: what became of a batch whose commit was not confirmed
@@ -59,6 +59,7 @@ mod prefetch;
 mod prune;
 mod ranges;
 mod retire;
+mod schedule;
 mod seen;
 mod slots;
 mod sweep;

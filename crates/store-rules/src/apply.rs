@@ -15,8 +15,8 @@
 //! - [`step`]: a decision becomes rows, counts, events and the reply
 //! - [`limit`]: the limits in force; [`claim`]: which claimable jobs they let start, and taking them
 //! - [`depth`]: which requests a bounded queue has room for
-//! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`sweep`], [`worker`], [`failover`]:
-//!   the commands
+//! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`schedule`], [`sweep`], [`worker`],
+//!   [`failover`]: the commands
 
 pub mod batch;
 pub mod claim;
@@ -28,6 +28,7 @@ pub mod loaded;
 pub mod order;
 pub mod queue;
 pub mod report;
+pub mod schedule;
 pub mod step;
 pub mod sweep;
 pub mod unique;

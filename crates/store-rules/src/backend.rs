@@ -9,8 +9,8 @@
 //! A backend finds rows, locks them and writes them. It decides nothing. Claims and extensions
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
-//! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`sweep`], [`worker`],
-//!   [`leadership`], [`failover`]: the commands
+//! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
+//!   [`worker`], [`leadership`], [`failover`]: the commands
 
 pub mod enqueue;
 pub mod failover;
@@ -19,6 +19,7 @@ pub mod limit;
 pub mod order;
 pub mod queue;
 pub mod report;
+pub mod schedule;
 pub mod standing;
 pub mod sweep;
 pub mod unique;
@@ -34,6 +35,7 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
@@ -48,6 +50,7 @@ use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::{LimitRecord, Miscount};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
+use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 
 use crate::apply::batch::BatchState;
@@ -310,6 +313,32 @@ pub trait LimitTables: Transaction {
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Self::Error>;
 }
 
+/// Schedules.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait ScheduleTables: Transaction {
+    /// Loads and locks a schedule.
+    async fn find_schedule(
+        &mut self,
+        name: &ScheduleName,
+    ) -> Result<Option<ScheduleRecord>, Self::Error>;
+
+    /// Counts the schedules.
+    async fn count_schedules(&mut self) -> Result<usize, Self::Error>;
+
+    /// Stores a schedule, in place of the one that was `found` under its name.
+    fn write_schedule(
+        &mut self,
+        record: &ScheduleRecord,
+        found: Option<&ScheduleRecord>,
+    ) -> Result<(), Self::Error>;
+
+    /// Deletes a schedule.
+    fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Self::Error>;
+}
+
 /// Which server leads a task.
 #[expect(
     async_fn_in_trait,
@@ -338,7 +367,7 @@ pub trait LeaderTables: Transaction {
     reason = "an embedded database has no futures that other threads could run"
 )]
 pub trait Backend:
-    JobTables + KeyTables + WorkerTables + QueueTables + LimitTables + LeaderTables
+    JobTables + KeyTables + WorkerTables + QueueTables + LimitTables + ScheduleTables + LeaderTables
 {
     /// Executes the claims at the start of `commands`, at least one; returns their replies.
     async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
@@ -498,6 +527,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::SetLimit(order) => Reply::LimitChanged(limit::set(b, order).await?),
         Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),
         Command::Recount(order) => Reply::Recounted(limit::recount(b, order).await?),
+        Command::WriteSchedule(write) => Reply::ScheduleWritten(schedule::write(b, write).await?),
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),

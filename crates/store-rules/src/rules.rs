@@ -12,6 +12,7 @@ use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
 use outlast_core::limit::LimitName;
 use outlast_core::limits;
 use outlast_core::retry::Jitter;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
@@ -24,6 +25,7 @@ use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::StoredJob;
 use outlast_store::reply::MoveRefusal;
+use outlast_store::schedule::ScheduleEvent;
 use serde_json::json;
 
 use crate::apply::queue;
@@ -430,6 +432,21 @@ pub fn worker_event(
 pub fn limit_event(limit: &LimitName, kind: EventName, at: Timestamp, by: &str) -> Event {
     let none = WorkerId(uuid::Uuid::nil());
     Event { worker: None, ..worker_event(none, kind, at, by, limit.as_str()) }
+}
+
+/// Returns an event of a schedule; the evidence names the schedule, and says more after a colon.
+#[must_use]
+pub fn schedule_event(
+    name: &ScheduleName,
+    happened: &ScheduleEvent,
+    at: Timestamp,
+    by: &str,
+) -> Event {
+    let words = match happened.words.as_str() {
+        "" => name.to_string(),
+        words => format!("{name}: {words}"),
+    };
+    Event { job: happened.job, ..Event::new(at, happened.kind, by, words) }
 }
 
 /// Returns the event of an order to all workers that `selector` chooses; the evidence says which.

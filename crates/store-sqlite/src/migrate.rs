@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0005_handled_dead_letters",
         text: include_str!("../migrations/0005_handled_dead_letters.sql"),
     },
+    Migration { name: "0006_schedules", text: include_str!("../migrations/0006_schedules.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::command::ClassId;
@@ -21,6 +22,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
+use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -250,6 +252,22 @@ impl Store for SqliteStore {
 
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
         self.read_in_background(read::limit::all).await
+    }
+
+    async fn schedules(&self, query: ScheduleQuery) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.read(move |db| read::schedule::page(db, &query)).await
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleRecord>, StoreError> {
+        self.read(move |db| read::schedule::one(db, &name)).await
+    }
+
+    async fn due_schedules(
+        &self,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+        self.read_in_background(move |db| read::schedule::due(db, until, max)).await
     }
 
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {

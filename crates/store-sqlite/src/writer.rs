@@ -23,6 +23,7 @@ mod load;
 mod log;
 mod prune;
 mod prune_bytes;
+mod schedule;
 mod statements;
 mod sweep;
 mod tally;

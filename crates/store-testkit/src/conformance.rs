@@ -53,6 +53,7 @@ pub mod random;
 pub mod read;
 pub mod recount;
 pub mod report;
+pub mod schedule;
 pub mod standing;
 pub mod sweep;
 pub mod unique;
@@ -127,6 +128,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         lanes::cases(),
         crowd::cases(),
         limit::cases(),
+        schedule::cases(),
         recount::cases(),
         queue::cases(),
         fair::cases(),

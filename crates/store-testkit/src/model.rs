@@ -21,6 +21,7 @@ mod order;
 mod prune;
 mod read;
 mod report;
+mod schedule;
 mod sweep;
 mod tables;
 mod tx;
@@ -37,6 +38,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::limit::GateId;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::EnqueuedArrived;
@@ -54,6 +56,7 @@ use outlast_store::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
 use outlast_store::reply::{Applied, Reply, Resolved};
+use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::store::{Clock, Store};
 use outlast_store::tally::{ClassCounts, Counts};
 
@@ -221,6 +224,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::SetLimit(order) => Reply::LimitChanged(tx.set_limit(order)),
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
         Command::Recount(order) => Reply::Recounted(tx.recount(order)),
+        Command::WriteSchedule(write) => Reply::ScheduleWritten(tx.write_schedule(write)),
         Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
@@ -262,6 +266,22 @@ impl Store for ModelStore {
             Some(error) => Err(error),
             None => Ok(self.unanswered().remove(&id).map_or(Resolved::Unknown, Resolved::Applied)),
         }
+    }
+
+    async fn schedules(&self, query: ScheduleQuery) -> Result<Vec<ScheduleRecord>, StoreError> {
+        Ok(self.open()?.schedules_of(&query))
+    }
+
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleRecord>, StoreError> {
+        Ok(self.open()?.schedules.get(&name).cloned())
+    }
+
+    async fn due_schedules(
+        &self,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<ScheduleRecord>, StoreError> {
+        Ok(self.open()?.due_schedules(until, max))
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

@@ -19,6 +19,7 @@ use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 pub use crate::limit::{Recount, RemoveLimit, SetLimit};
 pub use crate::queue::{QueueOrder, SetQueue};
+pub use crate::schedule::WriteSchedule;
 pub use claim::{AskedByQueues, Claim, ClaimFrom, Claimant};
 pub use enqueue::EnqueueAll;
 pub use failover::{Adopt, Lost, LostFact, NoteLoss};
@@ -108,6 +109,8 @@ pub enum Command {
     SetLimit(Box<SetLimit>),
     /// Removes a limit.
     RemoveLimit(RemoveLimit),
+    /// Makes, changes, fires or removes a schedule.
+    WriteSchedule(Box<WriteSchedule>),
     /// Corrects what gates count.
     Recount(Recount),
     /// Notes that a job runs with other files of its pack than it was validated with.
@@ -131,13 +134,14 @@ pub enum Command {
 }
 
 impl Command {
-    /// Returns the jobs that producers want it to store.
+    /// Returns the new jobs that it is to store.
     #[must_use]
     pub fn new_jobs(&self) -> &[NewJob] {
         match self {
             Self::Enqueue(job) => std::slice::from_ref(&**job),
             Self::EnqueueAll(jobs) => jobs,
             Self::EnqueueOnce(once) => &once.jobs,
+            Self::WriteSchedule(write) => &write.jobs,
             _ => &[],
         }
     }

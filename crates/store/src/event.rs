@@ -125,6 +125,21 @@ pub enum EventName {
     LimitRemoved,
     #[serde(rename = "limit.recounted")]
     LimitRecounted,
+    /// A schedule was made or changed.
+    #[serde(rename = "cron.set")]
+    CronSet,
+    #[serde(rename = "cron.removed")]
+    CronRemoved,
+    #[serde(rename = "cron.paused")]
+    CronPaused,
+    #[serde(rename = "cron.resumed")]
+    CronResumed,
+    /// A schedule fired: its job is stored.
+    #[serde(rename = "cron.triggered")]
+    CronTriggered,
+    /// A fire of a schedule was left out; the evidence says why.
+    #[serde(rename = "cron.skipped")]
+    CronSkipped,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]
@@ -244,8 +259,9 @@ impl EventName {
     /// Returns whether some event may match a pattern.
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
-        let family =
-            |prefix| ["job.", "execution.", "queue.", "limit.", "worker."].contains(&prefix);
+        let family = |prefix| {
+            ["job.", "execution.", "queue.", "limit.", "cron.", "worker."].contains(&prefix)
+        };
         match pattern.strip_suffix('*') {
             Some(prefix) => prefix.is_empty() || family(prefix),
             None => serde_json::from_value::<Self>(pattern.into()).is_ok(),

@@ -15,7 +15,7 @@
 //! - [`idempotency`]: enqueueing once for a key; [`unique`]: jobs of which there is one at a time
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`extend`]: which attempts a plain client's heartbeat extends
-//! - [`limit`], [`queue`]: limits and settings of queues
+//! - [`limit`], [`queue`]: limits and settings of queues; [`schedule`]: schedules
 //! - [`record`]: what is stored, as read back; [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
 //! - [`tally`]: live counts by class and state
@@ -37,6 +37,7 @@ pub mod queue;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod schedule;
 pub mod signal;
 pub mod store;
 pub mod tally;

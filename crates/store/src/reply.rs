@@ -20,6 +20,7 @@ use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 pub use crate::job::{EnqueueRefusal, Enqueued, NumberedClass};
 use crate::limit::{LimitChange, LimitRefusal, Miscount};
 use crate::queue::QueueChanged;
+use crate::schedule::{ScheduleRefusal, ScheduleWritten};
 
 /// A batch that was committed.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +86,8 @@ pub enum Reply {
     Recounted(Result<Vec<Miscount>, LeadershipRefusal>),
     /// Of `SetQueue`: whether anything changed, or why nothing did.
     QueueSet(Result<QueueChanged, QueueRefusal>),
+    /// Of `WriteSchedule`: what was stored, or why nothing was.
+    ScheduleWritten(Result<ScheduleWritten, ScheduleRefusal>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
     /// Of `Queue`, `Log`, `ReportHealth` and `Reset`.

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use uuid::Uuid;
@@ -26,6 +27,7 @@ use crate::record::{
     AttemptRecord, CancelledAttempt, InFlightJob, JobRecord, WorkerBrief, WorkerRecord,
 };
 use crate::reply::{Applied, Resolved};
+use crate::schedule::{ScheduleQuery, ScheduleRecord};
 use crate::signal::{Heard, Signal};
 use crate::tally::{ClassCounts, Counts};
 
@@ -114,6 +116,20 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the limits, by name.
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError>;
+
+    /// Returns schedules, by name.
+    async fn schedules(&self, query: ScheduleQuery) -> Result<Vec<ScheduleRecord>, StoreError>;
+
+    /// Returns a schedule, if there is one of that name.
+    async fn schedule(&self, name: ScheduleName) -> Result<Option<ScheduleRecord>, StoreError>;
+
+    /// Returns the schedules that are due until a time, the earliest first, at most `max`. It takes
+    /// as long as there are such schedules, whatever others there are.
+    async fn due_schedules(
+        &self,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<ScheduleRecord>, StoreError>;
 
     /// Returns the gates of a limit that count attempts, those with most first.
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError>;

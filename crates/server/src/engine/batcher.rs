@@ -253,6 +253,7 @@ fn lane_of(command: &Command) -> Lane {
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
+        | Command::WriteSchedule(_)
         | Command::Leadership(_)
         | Command::EnqueueArrived(_)
         | Command::Prune(_) => Lane::Enqueue,

@@ -63,6 +63,7 @@ fn jobs_of(command: &Command) -> usize {
         Command::EnqueueAll(jobs) => jobs.len(),
         Command::EnqueueOnce(once) => once.jobs.len(),
         Command::EnqueueArrived(order) => order.jobs.len(),
+        Command::WriteSchedule(write) => write.jobs.len() + 1,
         _ => 1,
     }
 }
@@ -77,6 +78,7 @@ pub(super) fn bytes_of(command: &Command) -> usize {
         Command::EnqueueArrived(order) => {
             order.jobs.iter().map(|arrived| arrived.job.payload.bytes()).sum()
         }
+        Command::WriteSchedule(write) => of_all(&write.jobs),
         Command::Log(chunk) => chunk.bytes.len(),
         Command::Finish(finish) => {
             let EndDetail { result, error, checkpoint, .. } = &finish.detail;
@@ -114,6 +116,7 @@ pub(super) fn due_of(command: &Command) -> Option<Timestamp> {
         Command::Enqueue(job) => of_job(job),
         Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
         Command::EnqueueOnce(once) => once.jobs.iter().filter_map(of_job).min(),
+        Command::WriteSchedule(write) => write.jobs.iter().filter_map(of_job).min(),
         Command::EnqueueArrived(order) => {
             let kept = order.jobs.iter().filter(|arrived| arrived.refused.is_none());
             kept.filter_map(|arrived| of_job(&arrived.job)).min()

@@ -5,6 +5,7 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
@@ -16,6 +17,7 @@ use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
+use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
@@ -24,7 +26,7 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, StandingChange, Transaction, WorkerChange, WorkerTables,
+    QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
 };
 
 use uuid::Uuid;
@@ -308,6 +310,33 @@ impl LimitTables for Tx<'_> {
 
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Failure> {
         self.lock_and_recount(gates).await
+    }
+}
+
+impl ScheduleTables for Tx<'_> {
+    async fn find_schedule(
+        &mut self,
+        name: &ScheduleName,
+    ) -> Result<Option<ScheduleRecord>, Failure> {
+        Ok(self.seen.schedules.get(name).cloned())
+    }
+
+    async fn count_schedules(&mut self) -> Result<usize, Failure> {
+        self.stored_schedules().await
+    }
+
+    fn write_schedule(
+        &mut self,
+        record: &ScheduleRecord,
+        found: Option<&ScheduleRecord>,
+    ) -> Result<(), Failure> {
+        self.put_schedule(record, found);
+        Ok(())
+    }
+
+    fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Failure> {
+        self.remove_schedule(name);
+        Ok(())
     }
 }
 

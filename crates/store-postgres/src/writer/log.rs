@@ -67,7 +67,7 @@ impl Tx<'_> {
                  class,
                  idempotency, idempotency_job, arrival, tally, tally_slot, depth, depth_slot,
                  class_block,
-                 limit_rule, gate, gate_held, unique_key restart identity",
+                 limit_rule, gate, gate_held, unique_key, schedule restart identity",
             Vec::new(),
         )
         .await?;
@@ -86,6 +86,7 @@ impl Tx<'_> {
         self.seen.in_flight.clear();
         self.seen.stored.clear();
         self.seen.keys.clear();
+        self.seen.schedules.clear();
         Ok(())
     }
 }

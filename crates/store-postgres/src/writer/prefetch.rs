@@ -18,6 +18,7 @@ use crate::writer::depth::{LOCK_SERVERS, LOCK_SLOTS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
+use crate::writer::schedule::LOCK_SCHEDULES;
 use crate::writer::workers::{ORDERS_LOCK, known_of};
 
 /// Locks workers, in the order of their ids, and reads what [`known_of`] wants, and `$more`.
@@ -47,6 +48,8 @@ struct Prefetch {
     /// Whether what is read first, or the exact time, decides: by our own clock a lease that
     /// another server sees as over may last a moment longer.
     exact: bool,
+    /// Schedules to be written.
+    schedules: BTreeSet<String>,
     /// Workers whose attempts are counted.
     counted: Vec<Uuid>,
     /// Whether jobs take unique keys.
@@ -144,6 +147,11 @@ impl Prefetch {
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
             Command::ForgetWorker(worker) => self.change(*worker),
+            Command::WriteSchedule(write) => {
+                write.jobs.iter().for_each(|job| self.store(job));
+                self.schedules.insert(write.name.to_string());
+                self.exact = true;
+            }
             Command::Log(_)
             | Command::EnqueueArrived(_)
             | Command::NoteLoss(_)
@@ -173,6 +181,7 @@ pub(super) enum Take {
     Workers,
     Living,
     Orders,
+    Schedules,
     Counts,
 }
 
@@ -282,6 +291,10 @@ impl Tx<'_> {
             let lock = lock_workers!("", "id = any($1::uuid[])");
             statements.push((Take::Workers, Statement::new(lock, values![ids])));
         }
+        if !need.schedules.is_empty() {
+            let names: Vec<String> = need.schedules.iter().cloned().collect();
+            statements.push((Take::Schedules, Statement::new(LOCK_SCHEDULES, values![names])));
+        }
         if !need.counted.is_empty() {
             statements.push((Take::Counts, self.counting(&need.counted)));
         }
@@ -330,6 +343,7 @@ impl Tx<'_> {
                 }
             }
             Take::Orders => self.take_orders(rows)?,
+            Take::Schedules => self.take_schedules(rows)?,
             Take::Counts => self.take_counts(rows)?,
         }
         Ok(())

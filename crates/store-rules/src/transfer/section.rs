@@ -87,7 +87,7 @@ impl Section {
     /// Whether exports of earlier builds lack the whole section: they hold nothing of it.
     #[must_use]
     pub fn is_added(&self) -> bool {
-        matches!(self.name, "limit_rule" | "unique_key" | "worker_order")
+        matches!(self.name, "limit_rule" | "schedule" | "unique_key" | "worker_order")
     }
 
     /// Returns the columns of the key.
@@ -131,6 +131,21 @@ pub static SECTIONS: &[Section] = &[
             flag("configured"),
             text("set_by"),
             int("set_at"),
+        ],
+    },
+    Section {
+        name: "schedule",
+        key: 1,
+        columns: &[
+            text("name"),
+            int("revision"),
+            flag("configured"),
+            maybe(int("due")),
+            text("definition"),
+            text("progress"),
+            text("set_by"),
+            int("created"),
+            int("updated"),
         ],
     },
     Section {

@@ -6,6 +6,7 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_store::StoreError;
@@ -18,6 +19,7 @@ use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Pruned, Reply};
+use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::claim::fair::Shares;
@@ -28,7 +30,7 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, StandingChange, Transaction, WorkerChange, WorkerTables,
+    QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
 };
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -245,6 +247,31 @@ impl LimitTables for Tx<'_> {
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, StoreError> {
         self.keep_gates()?;
         self.miscounts(gates)
+    }
+}
+
+impl ScheduleTables for Tx<'_> {
+    async fn find_schedule(
+        &mut self,
+        name: &ScheduleName,
+    ) -> Result<Option<ScheduleRecord>, StoreError> {
+        read::schedule::one(self.db, name)
+    }
+
+    async fn count_schedules(&mut self) -> Result<usize, StoreError> {
+        read::schedule::count(self.db)
+    }
+
+    fn write_schedule(
+        &mut self,
+        record: &ScheduleRecord,
+        _found: Option<&ScheduleRecord>,
+    ) -> Result<(), StoreError> {
+        self.put_schedule(record)
+    }
+
+    fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), StoreError> {
+        self.execute("delete from schedule where name = ?", [name.as_str()]).map(|_| ())
     }
 }
 

@@ -62,7 +62,8 @@ impl Tx<'_> {
                  delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
                  delete from tally; delete from class_block;
-                 delete from limit_rule; delete from gate; delete from unique_key;",
+                 delete from limit_rule; delete from gate; delete from unique_key;
+                 delete from schedule;",
             )
             .map_err(failed)?;
         self.leave_empty_lane()

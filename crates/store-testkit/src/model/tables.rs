@@ -8,6 +8,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::order::StandingOrder;
@@ -18,6 +19,7 @@ use outlast_store::limit::{GateRecord, LimitRecord};
 use outlast_store::query::LogLine;
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{AttemptRecord, StoredJob, WorkerRecord};
+use outlast_store::schedule::ScheduleRecord;
 use outlast_store_rules::apply::claim::fair::Shares;
 use uuid::Uuid;
 
@@ -53,6 +55,7 @@ pub(super) struct Tables {
     pub(super) leaders: BTreeMap<String, Leadership>,
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,
     pub(super) gates: BTreeMap<GateId, GateRow>,
+    pub(super) schedules: BTreeMap<ScheduleName, ScheduleRecord>,
     /// What shares of queues have had.
     pub(super) shares: Shares,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,

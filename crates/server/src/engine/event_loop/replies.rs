@@ -27,6 +27,9 @@ impl EventLoop {
             Reply::EnqueuedAll(Ok(jobs)) | Reply::EnqueuedOnce(Ok(EnqueuedOnce::Stored(jobs))) => {
                 jobs.iter().for_each(|job| self.job_enqueued(job));
             }
+            Reply::ScheduleWritten(Ok(written)) => {
+                written.jobs.iter().for_each(|job| self.job_enqueued(job));
+            }
             Reply::EnqueuedArrived(done) => self.arrivals_enqueued(done),
             Reply::Moved(Ok(moved)) => self.job_moved(moved),
             Reply::Swept(swept) => {

@@ -10,6 +10,7 @@ use outlast_store::limit::GateQuery;
 use outlast_store::query::{JobPage, JobQuery, LetterFilter, LogQuery, Page};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{Applied, Pruned, Reply};
+use outlast_store::schedule::ScheduleQuery;
 use outlast_store::store::Store;
 
 use super::resolve::{job_id, queue_name, worker_id};
@@ -109,6 +110,7 @@ pub(super) fn reads<H: Harness>(
         both.counts_of(&queue.name)?;
         both.same("queue", |it| it.queue(name()), |it| it.queue(name()), |all| all)?;
     }
+    both.schedules()?;
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
     for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
@@ -192,6 +194,14 @@ impl<'a, H: Harness> Both<'a, H> {
             )?;
         }
         Ok(())
+    }
+
+    fn schedules(&self) -> Result<(), String> {
+        let all = || ScheduleQuery { after: None, limit: 100 };
+        self.same("schedules", |it| it.schedules(all()), |it| it.schedules(all()), |all| all)?;
+        let now = self.harness.block_on(self.model.now()).map_err(|error| error.to_string())?;
+        let due = "due schedules";
+        self.same(due, |it| it.due_schedules(now, 100), |it| it.due_schedules(now, 100), |all| all)
     }
 
     /// The counts of a queue, and of tenants in it.

@@ -19,11 +19,13 @@ use outlast_store::command::{
     Finish, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
     LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
     RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
-    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole, WriteSchedule,
 };
+use outlast_store::event::EventName;
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::record::WorkerRecord;
+use outlast_store::schedule::{ScheduleEvent, ScheduleState};
 use outlast_store::store::Store as _;
 use outlast_store_rules::apply::limit::Limits;
 use uuid::Uuid;
@@ -31,6 +33,7 @@ use uuid::Uuid;
 use super::new_job::new_job;
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::conformance::Harness;
+use crate::conformance::schedule::{schedule_name, state};
 use crate::model::ModelStore;
 
 const LEASE: Span = Span(1000);
@@ -81,6 +84,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Enqueue(job) => vec![job.id],
         Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
         Command::EnqueueOnce(once) => once.jobs.iter().map(|job| job.id).collect(),
+        Command::WriteSchedule(write) => write.jobs.iter().map(|job| job.id).collect(),
         Command::Start(start) => vec![start.job],
         Command::Adopt(adopt) => vec![adopt.job],
         Command::Finish(finish) => vec![finish.job],
@@ -254,6 +258,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Bound { .. }
             | Wish::Ask { .. }
             | Wish::Limit { .. }
+            | Wish::Schedule { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
@@ -363,6 +368,14 @@ impl<H: Harness> View<'_, H> {
                 Command::SetQueue(Box::new(SetQueue { queue, change, by }))
             }
             Wish::Limit { which, most } => limit(*which, *most),
+            Wish::Schedule { which, stale, due, remove, specs } => {
+                let state = ScheduleState {
+                    due: due.map(|ms| now.after(Span(ms.into()))),
+                    ..state(u64::from(*which))
+                };
+                let to = (!remove).then_some(state);
+                self.write_schedule(*which, *stale, to, specs)
+            }
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
@@ -381,6 +394,33 @@ impl<H: Harness> View<'_, H> {
             }
             other => panic!("not about time: {other:?}"),
         }
+    }
+
+    fn write_schedule(
+        &self,
+        which: u8,
+        stale: bool,
+        to: Option<ScheduleState>,
+        specs: &[Spec],
+    ) -> Command {
+        let name = schedule_name(which);
+        let found = self.harness.block_on(self.model.schedule(name.clone()));
+        let revision = found.expect("the model is open").map(|found| found.revision);
+        let of = |spec: &Spec| NewJob { unique: None, ..new_job(spec, self.now()) };
+        let jobs: Vec<NewJob> = specs.iter().map(of).collect();
+        let events = jobs.iter().map(|job| ScheduleEvent {
+            kind: EventName::CronTriggered,
+            job: Some(job.id),
+            words: "in time".into(),
+        });
+        Command::WriteSchedule(Box::new(WriteSchedule {
+            name,
+            expected: if stale { revision.map(|it| it - 1) } else { revision },
+            to,
+            events: events.collect(),
+            jobs,
+            by: "scheduler".into(),
+        }))
     }
 
     /// The lease of retention as it is now, or as it was one epoch ago.

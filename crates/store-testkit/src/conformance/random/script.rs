@@ -139,6 +139,14 @@ pub(super) enum Wish {
         which: u8,
         most: Option<u32>,
     },
+    /// Makes, fires or removes a schedule, as it is or as it was before.
+    Schedule {
+        which: u8,
+        stale: bool,
+        due: Option<u16>,
+        remove: bool,
+        specs: Vec<Spec>,
+    },
     Log {
         job: u8,
         n: u32,
@@ -377,6 +385,7 @@ fn about_workers() -> BoxedStrategy<Wish> {
 }
 
 fn about_the_rest() -> BoxedStrategy<Wish> {
+    let schedule = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
     prop_oneof![
         5 => (option::of(CLIENTS), 1..4_u32, any::<bool>(), any::<u8>()).prop_map(
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
@@ -394,6 +403,9 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
             .prop_map(|(server, hold)| Wish::Leadership { server, hold }),
         2 => (-1..3000_i64, 1..4_u32, any::<u8>()).prop_map(|(ago, limit, n)| {
             Wish::Prune { ago, limit, stale: n < 50 }
+        }),
+        1 => schedule.prop_map(|(which, n, due, specs)| {
+            Wish::Schedule { which, stale: n < 50, due, remove: n > 200, specs }
         }),
     ]
     .boxed()

@@ -1,0 +1,37 @@
+//! Making, changing, firing and removing schedules.
+
+use outlast_store::command::WriteSchedule;
+use outlast_store::schedule::{ScheduleRefusal, ScheduleWritten};
+
+use super::{Backend, enqueue};
+use crate::apply::schedule::{Written, write as decide};
+use crate::rules::schedule_event;
+
+pub(super) async fn write<B: Backend>(
+    b: &mut B,
+    write: &WriteSchedule,
+) -> Result<Result<ScheduleWritten, ScheduleRefusal>, B::Error> {
+    let found = b.find_schedule(&write.name).await?;
+    let count = match (&found, &write.to) {
+        (None, Some(_)) => b.count_schedules().await?,
+        _ => 0,
+    };
+    let Written { revision, record } = match decide(found.as_ref(), count, write, b.context().now) {
+        Ok(written) => written,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    let jobs = match enqueue::enqueue_all(b, &write.jobs).await? {
+        Ok(jobs) => jobs,
+        Err((position, refusal)) => return Ok(Err(ScheduleRefusal::Job(position, refusal))),
+    };
+    match &record {
+        Some(record) => b.write_schedule(record, found.as_ref())?,
+        None => b.delete_schedule(&write.name)?,
+    }
+    let now = b.context().now;
+    for happened in &write.events {
+        let event = schedule_event(&write.name, happened, now, &write.by);
+        b.outbox().events.push(event);
+    }
+    Ok(Ok(ScheduleWritten { revision, jobs }))
+}

@@ -1,0 +1,257 @@
+//! Schedules: each is written as it was read, and its jobs with it.
+
+use outlast_core::id::JobId;
+use outlast_core::queue::{Change, QueueChange};
+use outlast_core::schedule::ScheduleName;
+use outlast_core::time::{Span, Timestamp};
+use outlast_store::command::{Command, NewJob, WriteSchedule};
+use outlast_store::event::{EventName, EventQuery};
+use outlast_store::reply::{EnqueueRefusal, Reply};
+use outlast_store::schedule::{
+    ScheduleEvent, ScheduleQuery, ScheduleRecord, ScheduleRefusal, ScheduleState, ScheduleWritten,
+};
+use outlast_store::store::Store as _;
+
+use crate::conformance::Harness;
+use crate::conformance::world::{START, World};
+
+cases![
+    schedule_is_kept_as_it_was_written,
+    schedule_that_was_changed_since_is_not_written,
+    jobs_are_stored_with_the_schedule_or_neither_is,
+    two_fires_of_one_batch_see_each_other,
+    fire_of_a_time_that_has_fired_is_refused,
+    removed_schedule_leaves_its_jobs_and_can_be_made_again,
+    due_schedules_come_in_the_order_of_their_times,
+    schedules_are_listed_by_name_page_by_page,
+    fire_says_who_did_it_in_the_event_log,
+    schedules_survive_a_crash_and_not_a_reset,
+];
+
+pub(crate) fn schedule_name(n: u8) -> ScheduleName {
+    ScheduleName::new(&format!("schedule-{n}")).expect("a name")
+}
+
+pub(crate) fn state(n: u64) -> ScheduleState {
+    ScheduleState {
+        configured: false,
+        due: Some(START.after(Span(n))),
+        definition: format!(r#"{{"cron":"@every {n}s"}}"#),
+        progress: format!(r#"{{"fired":{n}}}"#),
+        set_by: "operator".into(),
+    }
+}
+
+fn write(name: u8, expected: Option<u64>, to: Option<ScheduleState>) -> WriteSchedule {
+    let name = schedule_name(name);
+    WriteSchedule { name, expected, to, jobs: vec![], events: vec![], by: "operator".into() }
+}
+
+impl<H: Harness> World<'_, H> {
+    fn write_schedule(&mut self, write: WriteSchedule) -> Result<ScheduleWritten, ScheduleRefusal> {
+        match self.one(Command::WriteSchedule(Box::new(write))) {
+            Reply::ScheduleWritten(written) => written,
+            other => panic!("not a reply about schedules: {other:?}"),
+        }
+    }
+
+    fn make_schedule(&mut self, n: u8) {
+        let written = self.write_schedule(write(n, None, Some(state(u64::from(n)))));
+        assert_eq!(written, Ok(ScheduleWritten { revision: 1, jobs: vec![] }));
+    }
+
+    fn schedule(&self, n: u8) -> Option<ScheduleRecord> {
+        self.ask(self.store().schedule(schedule_name(n)))
+    }
+
+    fn names(&self, after: Option<u8>, limit: u32) -> Vec<ScheduleName> {
+        let after = after.map(schedule_name);
+        let found = self.ask(self.store().schedules(ScheduleQuery { after, limit }));
+        found.into_iter().map(|it| it.name).collect()
+    }
+}
+
+fn fire(n: u8, expected: u64, jobs: Vec<NewJob>) -> WriteSchedule {
+    WriteSchedule { jobs, ..write(n, Some(expected), Some(state(expected + 1))) }
+}
+
+fn schedule_is_kept_as_it_was_written<H: Harness>(world: &mut World<'_, H>) {
+    assert_eq!(world.schedule(1), None);
+    world.make_schedule(1);
+    let (name, made) = (schedule_name(1), world.now());
+    let first = ScheduleRecord { name, revision: 1, state: state(1), created: made, updated: made };
+    assert_eq!(world.schedule(1), Some(first.clone()));
+    world.wait(Span(700));
+    let other = ScheduleState {
+        configured: true,
+        due: None,
+        definition: "{}".into(),
+        progress: r#"{"note":"täglich"}"#.into(),
+        set_by: "configuration".into(),
+    };
+    let written = world.write_schedule(write(1, Some(1), Some(other.clone())));
+    assert_eq!(written, Ok(ScheduleWritten { revision: 2, jobs: vec![] }));
+    let second = ScheduleRecord { revision: 2, state: other, updated: world.now(), ..first };
+    assert_eq!(world.schedule(1), Some(second));
+}
+
+fn schedule_that_was_changed_since_is_not_written<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let before = world.schedule(1);
+    for (expected, to) in [
+        (None, Some(state(9))),
+        (Some(0), Some(state(9))),
+        (Some(2), Some(state(9))),
+        (None, None),
+        (Some(2), None),
+    ] {
+        let refused = world.write_schedule(write(1, expected, to));
+        assert_eq!(refused, Err(ScheduleRefusal::Changed), "{expected:?}");
+    }
+    // One that does not exist.
+    let refused = world.write_schedule(write(2, Some(1), Some(state(9))));
+    assert_eq!(refused, Err(ScheduleRefusal::Changed));
+    assert_eq!((world.schedule(1), world.schedule(2)), (before, None));
+}
+
+fn jobs_are_stored_with_the_schedule_or_neither_is<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let change = QueueChange { max_depth: Change::Set(2), ..QueueChange::default() };
+    assert!(world.set_queue("default", change).is_ok());
+    let jobs: Vec<NewJob> = (0..3).map(|_| world.job()).collect();
+    let refused = world.write_schedule(fire(1, 1, jobs.clone()));
+    let is_full = |refused: &Result<ScheduleWritten, ScheduleRefusal>| {
+        matches!(refused, Err(ScheduleRefusal::Job(0, EnqueueRefusal::QueueFull { .. })))
+    };
+    assert!(is_full(&refused), "{refused:?}");
+    assert!(jobs.iter().all(|job| world.find(job.id).is_none()));
+    assert_eq!(world.schedule(1).map(|it| it.revision), Some(1));
+    // A stale one stores nothing either.
+    let refused = world.write_schedule(fire(1, 7, jobs[..2].to_vec()));
+    assert_eq!(refused, Err(ScheduleRefusal::Changed));
+    assert!(jobs.iter().all(|job| world.find(job.id).is_none()));
+    let written = world.write_schedule(fire(1, 1, jobs[..2].to_vec())).expect("there is room");
+    let stored: Vec<JobId> = written.jobs.iter().map(|it| it.id).collect();
+    assert_eq!((written.revision, stored), (2, vec![jobs[0].id, jobs[1].id]));
+    assert!(jobs[..2].iter().all(|job| world.find(job.id).is_some()));
+}
+
+fn two_fires_of_one_batch_see_each_other<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let (one, other) = (world.job(), world.job());
+    let both = [fire(1, 1, vec![one.clone()]), fire(1, 1, vec![other.clone()])];
+    let commands = both.map(|fire| Command::WriteSchedule(Box::new(fire)));
+    let replies = world.apply(commands.into()).replies;
+    assert!(matches!(&replies[0], Reply::ScheduleWritten(Ok(written)) if written.revision == 2));
+    assert_eq!(replies[1], Reply::ScheduleWritten(Err(ScheduleRefusal::Changed)));
+    assert!(world.find(one.id).is_some() && world.find(other.id).is_none());
+    // Both that are made at once: the first is there.
+    let both = [1, 2].map(|n| Command::WriteSchedule(Box::new(write(5, None, Some(state(n))))));
+    let replies = world.apply(both.into()).replies;
+    assert_eq!(replies[1], Reply::ScheduleWritten(Err(ScheduleRefusal::Changed)));
+    assert_eq!(world.schedule(5).map(|it| it.state), Some(state(1)));
+}
+
+fn fire_of_a_time_that_has_fired_is_refused<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let job = world.job();
+    assert!(world.write_schedule(fire(1, 1, vec![job.clone()])).is_ok());
+    // Whoever removes the schedule and makes it again fires the same time under the same id.
+    assert!(world.write_schedule(write(1, Some(2), None)).is_ok());
+    world.make_schedule(1);
+    let refused = world.write_schedule(fire(1, 1, vec![job.clone()]));
+    let known = ScheduleRefusal::Job(0, EnqueueRefusal::DuplicateId(job.id));
+    assert_eq!(refused, Err(known));
+    assert_eq!(world.schedule(1).map(|it| it.revision), Some(1));
+}
+
+fn removed_schedule_leaves_its_jobs_and_can_be_made_again<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let job = world.job();
+    assert!(world.write_schedule(fire(1, 1, vec![job.clone()])).is_ok());
+    let written = world.write_schedule(write(1, Some(2), None));
+    assert_eq!(written, Ok(ScheduleWritten { revision: 3, jobs: vec![] }));
+    assert_eq!(world.schedule(1), None);
+    assert!(world.find(job.id).is_some());
+    world.wait(Span(5));
+    world.make_schedule(1);
+    assert_eq!(world.schedule(1).map(|it| it.created), Some(world.now()));
+}
+
+fn due_schedules_come_in_the_order_of_their_times<H: Harness>(world: &mut World<'_, H>) {
+    for (n, due) in [(1, Some(30)), (2, Some(10)), (3, None), (4, Some(20)), (5, Some(10))] {
+        let state = ScheduleState { due: due.map(|ms| START.after(Span(ms))), ..state(0) };
+        assert!(world.write_schedule(write(n, None, Some(state))).is_ok());
+    }
+    let due = |world: &World<'_, H>, ms: u64, max: u32| -> Vec<ScheduleName> {
+        let found = world.ask(world.store().due_schedules(START.after(Span(ms)), max));
+        found.into_iter().map(|it| it.name).collect()
+    };
+    let named =
+        |names: &[u8]| -> Vec<ScheduleName> { names.iter().map(|n| schedule_name(*n)).collect() };
+    assert_eq!(due(world, 9, 10), named(&[]));
+    assert_eq!(due(world, 10, 10), named(&[2, 5]));
+    assert_eq!(due(world, 29, 10), named(&[2, 5, 4]));
+    assert_eq!(due(world, 1_000_000, 10), named(&[2, 5, 4, 1]));
+    assert_eq!(due(world, 1_000_000, 3), named(&[2, 5, 4]));
+}
+
+fn schedules_are_listed_by_name_page_by_page<H: Harness>(world: &mut World<'_, H>) {
+    for n in [3, 1, 2] {
+        world.make_schedule(n);
+    }
+    assert_eq!(world.names(None, 2), [schedule_name(1), schedule_name(2)]);
+    assert_eq!(world.names(Some(2), 2), [schedule_name(3)]);
+    assert_eq!(world.names(Some(3), 2), []);
+}
+
+fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let job = world.job();
+    let event = |kind, job, words: &str| ScheduleEvent { kind, job, words: words.into() };
+    let fire = WriteSchedule {
+        events: vec![
+            event(EventName::CronTriggered, Some(job.id), ""),
+            event(EventName::CronSkipped, None, "the job before it has not ended"),
+        ],
+        by: "scheduler".into(),
+        ..fire(1, 1, vec![job.clone()])
+    };
+    assert!(world.write_schedule(fire).is_ok());
+    let of = EventQuery {
+        after: None,
+        names: vec!["cron.*".into()],
+        queues: vec![],
+        job: None,
+        worker: None,
+        limit: 10,
+    };
+    let events = world.ask(world.store().events(of)).events;
+    let seen: Vec<_> = events
+        .iter()
+        .map(|(_, it)| (it.kind, it.job, it.by.as_str(), it.evidence.text.as_str()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            (EventName::CronTriggered, Some(job.id), "scheduler", "schedule-1"),
+            (
+                EventName::CronSkipped,
+                None,
+                "scheduler",
+                "schedule-1: the job before it has not ended"
+            ),
+        ]
+    );
+}
+
+fn schedules_survive_a_crash_and_not_a_reset<H: Harness>(world: &mut World<'_, H>) {
+    world.make_schedule(1);
+    let before = world.schedule(1);
+    world.crash();
+    assert_eq!(world.schedule(1), before);
+    assert_eq!(world.one(Command::Reset), Reply::Done);
+    assert_eq!(world.schedule(1), None);
+    let due = world.ask(world.store().due_schedules(Timestamp(i64::MAX), 10));
+    assert_eq!(due, []);
+}

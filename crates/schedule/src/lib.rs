@@ -16,12 +16,14 @@
 //! - [`mod@catch_up`]: which fires are made up for after an outage
 //! - [`overlap`]: what a fire does while the last one's job runs
 //! - [`mod@jitter`]: how fires of one instant are spread
+//! - [`progress`]: how a schedule stands, and what a look at it does
 #![warn(missing_docs)]
 
 pub mod catch_up;
 pub mod expression;
 pub mod jitter;
 pub mod overlap;
+pub mod progress;
 pub mod timetable;
 pub mod zone;
 

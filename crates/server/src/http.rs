@@ -36,6 +36,7 @@ mod request;
 mod responder;
 mod response;
 mod route;
+mod schedules;
 mod schema;
 mod skew;
 mod status_page;
@@ -98,6 +99,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(catalog::routes())
         .merge(workers::routes())
         .merge(limits::routes())
+        .merge(schedules::routes())
         .merge(dead_letters::routes())
         .merge(queues::routes())
         .merge(doctor::routes())

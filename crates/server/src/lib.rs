@@ -13,6 +13,7 @@
 //! - `intake`: turns requests into the jobs that are stored
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
+//! - [`schedules`]: what schedules are, and what they store
 //! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - `connection`: one connection, from its first byte to its end
@@ -37,6 +38,7 @@ pub mod metrics;
 pub mod monitor;
 mod packs;
 pub mod probe;
+pub mod schedules;
 pub mod serve;
 pub mod session;
 pub mod settings;

@@ -14,12 +14,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
+use outlast_core::time::Span;
 use outlast_store::Reply;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use outlast_store::reply::{Claimed, EnqueueRefusal, Moved, Swept};
 
 use crate::engine::store_health::Lane;
+use crate::schedules::fire::Looked;
 use histogram::{Histogram, SHORT};
 use series::{LABELS_MAX, OVERFLOW, Pair, Series, Sums};
 
@@ -31,6 +33,9 @@ pub(crate) enum Check {
     /// For jobs that no live worker can run.
     Stranded,
 }
+
+/// From when on a fire of a schedule counts as late: an ordinary one comes within a second.
+const FIRES_LATE: Span = Span::from_secs(5);
 
 /// Counters since the server started.
 #[derive(Debug)]
@@ -50,6 +55,9 @@ pub struct Metrics {
     pub(crate) workers_registered: AtomicU64,
     pub(crate) workers_stopped: AtomicU64,
     pub(crate) recounts: AtomicU64,
+    pub(crate) fires: AtomicU64,
+    pub(crate) skips: AtomicU64,
+    pub(crate) fires_late: AtomicU64,
     series: Mutex<Series>,
     /// Enqueues that a full queue refused, by queue.
     full: Mutex<BTreeMap<Box<str>, u64>>,
@@ -79,6 +87,9 @@ impl Metrics {
             workers_registered: zero(),
             workers_stopped: zero(),
             recounts: zero(),
+            fires: zero(),
+            skips: zero(),
+            fires_late: zero(),
             series: Mutex::default(),
             full: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
@@ -109,6 +120,15 @@ impl Metrics {
             Check::Stranded => stranded,
         };
         histogram.observe(micros(took));
+    }
+
+    /// Notes what a look at a schedule did.
+    pub(crate) fn looked_at_schedule(&self, looked: &Looked) {
+        self.fires.fetch_add(looked.fired, Ordering::Relaxed);
+        self.skips.fetch_add(looked.skipped, Ordering::Relaxed);
+        if looked.late >= FIRES_LATE {
+            self.fires_late.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Notes an enqueue that a full queue refused.

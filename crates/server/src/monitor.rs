@@ -7,6 +7,7 @@
 //! - [`backoff`]: how soon what failed is tried again
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`retention`]: deletes old history
+//! - [`schedules`]: fires schedules
 //! - [`dead_letters`]: enqueues what handles dead letters
 //! - [`handlers`]: sends webhooks and starts actions for them
 //! - [`audit`]: corrects what limits count
@@ -21,6 +22,7 @@ mod lag;
 mod leadership;
 mod leases;
 mod retention;
+mod schedules;
 mod sweep;
 mod unclaimable;
 
@@ -53,5 +55,6 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     tasks.spawn(watch(engine.shared().vitals.clone(), "the monitor of retention", retention));
     let handlers = handlers::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared().vitals.clone(), "the sender of webhooks", handlers));
+    spawn!("the monitor of schedules", schedules::run);
     spawn!("the execution timeout monitor", unclaimable::run);
 }

@@ -22,6 +22,7 @@ use crate::connections::Gate;
 use crate::engine::input::Input;
 use crate::engine::{ConfigureError, Engine};
 use crate::http::gate::Hosts;
+use crate::schedules::ConfigureSchedulesError;
 use crate::settings::Settings;
 use crate::{http, monitor, session, wire};
 
@@ -91,6 +92,9 @@ pub enum ServeError {
     /// The limits of the configuration are not in force.
     #[error("cannot set the limits of the configuration: {0}")]
     Limits(#[from] ConfigureError),
+    /// The store does not have the schedules of the configuration.
+    #[error(transparent)]
+    Schedules(#[from] ConfigureSchedulesError),
 }
 
 impl Server {
@@ -118,6 +122,9 @@ impl Server {
         // Before any job is claimed here.
         if let Some(limits) = engine.settings().limits.clone() {
             engine.configure_limits(&limits).await?;
+        }
+        if let Some(schedules) = engine.settings().schedules.clone() {
+            engine.configure_schedules(&schedules).await?;
         }
         Ok(Self { engine, listener, address })
     }

@@ -7,6 +7,7 @@ use outlast_core::limit::Limit;
 use outlast_core::limits;
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
+use outlast_wire::schedule::NamedSchedule;
 
 use crate::access::Access;
 use crate::connections::ConnectionLimits;
@@ -64,6 +65,9 @@ pub struct Settings {
     /// The limits that the configuration lists (`server.limits`), which the API cannot change;
     /// `None` leaves those of other servers' configurations as they are.
     pub limits: Option<Vec<Limit>>,
+    /// The schedules that the configuration lists (`schedules`), which commands cannot change;
+    /// `None` leaves those of other servers' configurations as they are.
+    pub schedules: Option<Vec<NamedSchedule>>,
     /// What happens when a job becomes a dead letter (`dead_letters`, `webhooks`).
     pub handlers: Handlers,
     /// Whether the reset URL and test directives of the conformance suites are served.
@@ -98,6 +102,7 @@ impl Settings {
             retention_finished: Span::from_secs(7 * 24 * 3600),
             retention_workers: Span::from_secs(7 * 24 * 3600),
             limits: None,
+            schedules: None,
             handlers: Handlers::default(),
             conformance: false,
             version: env!("CARGO_PKG_VERSION"),

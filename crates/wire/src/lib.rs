@@ -17,6 +17,7 @@
 //! - [`limit`]: limits, and rates such as `100/1m`
 //! - [`nearest`]: the known name that a wrong one is most like
 //! - [`queue`]: settings of queues
+//! - [`schedule`]: when jobs are stored by the clock
 #![warn(missing_docs)]
 
 pub mod dead_letter;
@@ -31,6 +32,7 @@ pub mod ojs;
 pub mod placement;
 pub mod queue;
 pub mod resources;
+pub mod schedule;
 pub mod size;
 pub mod time;
 pub mod unique;

@@ -49,6 +49,8 @@ pub(crate) struct SharedState {
     pub(crate) commits: watch::Sender<u64>,
     /// Whose turn it is to make the store have the limits of the configuration.
     pub(crate) limits_turn: tokio::sync::Mutex<()>,
+    /// The same for schedules.
+    pub(crate) schedules_turn: tokio::sync::Mutex<()>,
     /// Cancelled when the server begins to stop.
     stopping: CancellationToken,
     clock: StoreClock,
@@ -77,6 +79,7 @@ impl SharedState {
             arrivals_wanted: Notify::new(),
             commits: watch::Sender::default(),
             limits_turn: tokio::sync::Mutex::default(),
+            schedules_turn: tokio::sync::Mutex::default(),
             stopping: CancellationToken::new(),
             clock: StoreClock::default(),
             limits: RwLock::default(),

@@ -62,6 +62,7 @@ pub(crate) enum Missing {
     Queue,
     Worker,
     Limit,
+    Schedule,
     Path,
 }
 
@@ -75,6 +76,7 @@ impl Missing {
             Self::Queue => "queue",
             Self::Worker => "worker",
             Self::Limit => "limit",
+            Self::Schedule => "schedule",
             Self::Path => "path",
         }
     }
@@ -90,6 +92,7 @@ impl Missing {
             Self::Queue => "GET /ojs/v1/queues lists all queues",
             Self::Worker => "GET /api/v1/workers lists all workers",
             Self::Limit => "GET /api/v1/limits lists all limits",
+            Self::Schedule => "GET /api/v1/schedules lists all schedules",
             Self::Path => "GET /openapi.json lists all paths",
         }
     }

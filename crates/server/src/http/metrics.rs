@@ -129,6 +129,13 @@ fn counters(text: &mut Text, metrics: &Metrics) {
             "Counts of limits that were wrong and were corrected.",
             &metrics.recounts,
         ),
+        ("outlast_schedule_fires_total", "Jobs that schedules stored.", &metrics.fires),
+        ("outlast_schedule_skips_total", "Fires of schedules that were left out.", &metrics.skips),
+        (
+            "outlast_schedule_late_fires_total",
+            "Looks at a schedule that fired 5 s late or later.",
+            &metrics.fires_late,
+        ),
     ];
     for (name, help, count) in jobs {
         text.counter(name, help, read(count));

@@ -1,10 +1,11 @@
-//! Open Job Spec over HTTP, levels 0 and 1.
+//! Open Job Spec over HTTP, levels 0 to 2.
 //!
 //! - [`jobs`]: enqueue, show, cancel
 //! - [`reports`]: fetch, ack, nack
 //! - [`heartbeats`]: heartbeats of plain workers, and [`plain_workers`]: which workers these are
-//! - [`queues`], [`dead_letters`], [`events`], [`service`]
+//! - [`cron`], [`queues`], [`dead_letters`], [`events`], [`service`]
 
+mod cron;
 mod dead_letters;
 mod events;
 mod heartbeats;
@@ -16,7 +17,7 @@ mod service;
 
 use outlast_wire::ojs::error::Code;
 
-use super::route::{Routes, delete, get, post};
+use super::route::{Routes, delete, get, patch, post};
 use super::schema::Schema;
 use crate::access::Scope;
 
@@ -44,6 +45,7 @@ const REPORT: &[Code] = &[Code::NotFound, Code::Conflict];
 
 pub(super) fn routes(conformance: bool) -> Routes {
     let routes = jobs().merge(working()).merge(queues()).merge(dead_letters()).merge(service());
+    let routes = routes.merge(cron());
     if !conformance {
         return routes;
     }
@@ -54,6 +56,36 @@ pub(super) fn routes(conformance: bool) -> Routes {
         Schema::Reset,
     );
     routes.add(reset, service::reset)
+}
+
+fn cron() -> Routes {
+    const ALL: &str = "/ojs/v1/cron";
+    const ONE: &str = "/ojs/v1/cron/{name}";
+    Routes::new()
+        .add(
+            post(ALL, Scope::Operate, "Registers a cron job", Schema::Cron)
+                .takes(Schema::CronRequest)
+                .statuses(&[200, 201])
+                .refuses(&[Code::Conflict, Code::NotFound, Code::ValidationError]),
+            cron::register,
+        )
+        .add(
+            get(ALL, Scope::Read, "Lists cron jobs", Schema::Crons)
+                .refuses(&[Code::InvalidRequest]),
+            cron::list,
+        )
+        .add(get(ONE, Scope::Read, "Shows a cron job", Schema::Cron), cron::show)
+        .add(
+            patch(ONE, Scope::Operate, "Switches a cron job on or off", Schema::Cron)
+                .takes(Schema::CronUpdate)
+                .refuses(&[Code::Conflict]),
+            cron::update,
+        )
+        .add(
+            delete(ONE, Scope::Operate, "Removes a cron job; its jobs stay", Schema::Cron)
+                .refuses(&[Code::Conflict]),
+            cron::remove,
+        )
 }
 
 fn jobs() -> Routes {

@@ -199,6 +199,16 @@ pub(crate) fn put(
     Route::new(Method::PUT, path.into(), permission, about, gives)
 }
 
+/// A route that changes a part of something.
+pub(crate) fn patch(
+    path: impl Into<Path>,
+    permission: Scope,
+    about: &'static str,
+    gives: Schema,
+) -> Route {
+    Route::new(Method::PATCH, path.into(), permission, about, gives)
+}
+
 /// A route that removes something.
 pub(crate) fn delete(
     path: impl Into<Path>,

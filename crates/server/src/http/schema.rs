@@ -6,12 +6,14 @@
 mod build;
 mod native;
 mod ojs;
+mod schedule;
 
 use outlast_wire::ojs::error::Code;
 use serde_json::{Value, json};
 
 use build::{
-    any, data, flag, int, list, long_page, named, object, one_of, or_null, page, text, time, uuid,
+    any, cursor_page, data, flag, int, list, long_page, named, object, one_of, or_null, page, text,
+    time, uuid,
 };
 use native::{
     action, attempt, doctor, event, execution, execution_request, letters_changed, letters_request,
@@ -19,6 +21,7 @@ use native::{
     workers_ordered,
 };
 use ojs::{job, job_request, queue, queue_request, queue_set};
+use schedule::{cron, cron_request, schedule, schedule_request};
 
 /// Bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +49,16 @@ pub(crate) enum Schema {
     LimitRequest,
     Limits,
     LimitGone,
+    Schedule,
+    Schedules,
+    ScheduleRequest,
+    ScheduleGone,
+    PauseRequest,
+    Triggered,
+    Cron,
+    Crons,
+    CronRequest,
+    CronUpdate,
     QueueSet,
     QueuesSet,
     QueueRequest,
@@ -157,6 +170,32 @@ impl Schema {
             ]),
             Self::Doctor => doctor(),
             Self::ExecutionRequest => execution_request(),
+            other => other.of_schedules(),
+        }
+    }
+
+    /// Schemas of schedules.
+    fn of_schedules(self) -> Value {
+        match self {
+            Self::Schedule => data(named("Schedule")),
+            Self::Schedules => cursor_page("Schedule"),
+            Self::ScheduleRequest => schedule_request(),
+            Self::ScheduleGone => data(object(&[("name", text()), ("removed", flag())])),
+            Self::PauseRequest => object(&[("reason?", text())]),
+            Self::Triggered => data(object(&[
+                ("name", text()),
+                ("job_id", uuid()),
+                ("fire_time", time()),
+                ("waits", flag()),
+            ])),
+            Self::Cron => object(&[("cron", named("Cron")), ("cron_job", named("Cron"))]),
+            Self::Crons => object(&[
+                ("crons", list(named("Cron"))),
+                ("cron_jobs", list(named("Cron"))),
+                ("count", int()),
+            ]),
+            Self::CronRequest => cron_request(),
+            Self::CronUpdate => object(&[("enabled", flag())]),
             other => other.of_the_standard(),
         }
     }
@@ -203,6 +242,8 @@ pub(crate) fn components() -> Value {
         ]),
         "Worker": worker(),
         "Limit": limit(),
+        "Schedule": schedule(),
+        "Cron": cron(),
         "Queue": queue(),
         "QueueSet": queue_set(),
         "Job": job(),

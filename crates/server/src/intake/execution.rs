@@ -124,7 +124,8 @@ pub(crate) fn rerun(
 ) -> Result<NewJob, IntakeError> {
     let stored = &record.job;
     let mut payload = stored.payload.clone();
-    payload.extra = signed(payload.extra, by);
+    // Another run of a fire's job is no fire.
+    payload.extra = signed(crate::schedules::unmarked(&payload.extra), by);
     let mut placement = stored.key.placement.clone();
     if stored.key.route != Route::Plain {
         let packs = settings.packs.current();

@@ -22,6 +22,7 @@ mod pages;
 mod placement;
 mod queues;
 mod reports;
+mod schedules;
 mod unique;
 mod waits;
 mod workers;

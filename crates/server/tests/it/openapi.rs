@@ -308,6 +308,42 @@ async fn set_limits(api: &mut Described) {
     api.ask(Method::DELETE, "/api/v1/limits/stripe", None).await.expect(404);
 }
 
+async fn set_schedules(api: &mut Described) {
+    let schedule = json!({
+        "cron": "0 2 * * *", "time_zone": "Europe/Vienna", "overlap": "queue", "jitter": "30s",
+        "action_ref": "core.echo", "parameters": {"message": "hi"}, "queue": "night",
+    });
+    let one = "/api/v1/schedules/night";
+    api.ask(Method::PUT, one, Some(schedule.clone())).await.expect(201);
+    api.ask(Method::PUT, one, Some(schedule)).await.expect(200);
+    for _ in 0..2 {
+        api.ask(Method::POST, &format!("{one}/trigger"), None).await.expect(201);
+    }
+    api.get("/api/v1/schedules").await.expect(200);
+    api.get(one).await.expect(200);
+    let pause = json!({"reason": "audit"});
+    api.ask(Method::POST, &format!("{one}/pause"), Some(pause)).await.expect(200);
+    api.ask(Method::POST, &format!("{one}/resume"), None).await.expect(200);
+    let cron = json!({
+        "name": "report", "expression": "@daily", "timezone": "Asia/Tokyo",
+        "overlap_policy": "skip", "job_template": {"type": "report.make", "args": [1]},
+    });
+    api.ask(Method::POST, "/ojs/v1/cron", Some(cron.clone())).await.expect(201);
+    api.ask(Method::POST, "/ojs/v1/cron", Some(cron)).await.expect(200);
+    api.ask(Method::POST, "/api/v1/schedules/report/trigger", None).await.expect(201);
+    api.ask(Method::POST, "/api/v1/schedules/report/trigger", None).await.expect(409);
+    for path in ["/ojs/v1/cron", "/ojs/v1/cron/report", "/ojs/v1/cron/night", one] {
+        api.get(path).await.expect(200);
+    }
+    let off = json!({"enabled": false});
+    api.ask(Method::PATCH, "/ojs/v1/cron/report", Some(off)).await.expect(200);
+    api.ask(Method::DELETE, "/ojs/v1/cron/report", None).await.expect(200);
+    api.ask(Method::DELETE, one, None).await.expect(200);
+    api.ask(Method::DELETE, one, None).await.expect(404);
+    let wrong = json!({"cron": "0 25 * * *", "action_ref": "core.echo"});
+    api.ask(Method::PUT, one, Some(wrong)).await.expect(422);
+}
+
 #[tokio::test]
 async fn every_route_answers_as_it_is_described() {
     let mut api = Described::start().await;
@@ -318,6 +354,7 @@ async fn every_route_answers_as_it_is_described() {
     look_at_executions(&mut api, "/executions").await;
     look_at_everything_else(&mut api).await;
     set_limits(&mut api).await;
+    set_schedules(&mut api).await;
     set_queues(&mut api).await;
     order_workers(&mut api).await;
     api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);

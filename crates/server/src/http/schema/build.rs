@@ -13,6 +13,12 @@ pub(super) fn long_page(name: &str) -> Value {
     object(&[("data", list(named(name))), ("pagination", pagination)])
 }
 
+/// A page of a list that is not counted.
+pub(super) fn cursor_page(name: &str) -> Value {
+    let pagination = object(&[("limit", int()), ("next_cursor", or_null(text()))]);
+    object(&[("data", list(named(name))), ("pagination", pagination)])
+}
+
 pub(super) fn page(name: &str) -> Value {
     let pagination =
         object(&[("limit", int()), ("next_cursor", or_null(text())), ("total", int())]);

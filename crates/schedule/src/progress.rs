@@ -1,0 +1,304 @@
+//! How a schedule stands, and what a look at it does.
+//!
+//! A store keeps [`Progress`] as JSON beside the definition. A server reads both, asks here what
+//! is due, and writes the next progress together with the jobs, if nobody else has done so in
+//! between. So these functions decide, and whichever server comes first carries it out.
+
+#[cfg(test)]
+mod tests;
+
+use outlast_core::time::{Span, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::catch_up::{CatchUp, Due, GRACE, MOST_CAUGHT_UP, catch_up};
+use crate::expression::Expression;
+use crate::jitter::jitter;
+use crate::overlap::Overlap;
+use crate::timetable::Timetable;
+use crate::zone::Zone;
+
+/// Most jobs of a schedule with `overlap: queue` that have not ended.
+pub const QUEUED_MAX: usize = 1_000;
+
+/// How soon a server looks again whether the job has ended that others wait for.
+pub const TURN_LOOK: Span = Span::from_secs(1);
+
+/// When a schedule fires and when it does not, as its owner set it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// The times.
+    pub expression: Expression,
+    /// The clock that they are read on.
+    pub zone: Zone,
+    /// What becomes of fires that were missed in an outage.
+    pub catch_up: CatchUp,
+    /// What a fire does while an earlier job has not ended.
+    pub overlap: Overlap,
+    /// Most that a fire is put off, so that many do not come at once.
+    pub jitter: Span,
+    /// The last moment at which it fires.
+    pub until: Option<Timestamp>,
+}
+
+/// How a schedule stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// Where `@every` counts from.
+    #[serde(with = "ms")]
+    pub anchor: Timestamp,
+    /// The next time of the timetable that has neither fired nor been left out; `None` if there is
+    /// no more.
+    #[serde(with = "ms_opt")]
+    pub next: Option<Timestamp>,
+    /// Set while it is paused.
+    pub paused: Option<Pause>,
+    /// How many jobs it has made.
+    pub fired: u64,
+    /// How many fires were left out.
+    pub skipped: u64,
+    /// The latest fire that made a job.
+    pub last_fire: Option<LastFire>,
+    /// The latest fire that was left out.
+    pub last_skip: Option<LastSkip>,
+    /// The jobs that are not known to have ended, oldest first. With `overlap: allow` none are
+    /// kept.
+    pub open: Vec<Uuid>,
+}
+
+/// Why a schedule does not fire now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Why, in its owner's words; may be empty.
+    pub reason: String,
+    /// Who paused it.
+    pub by: String,
+    /// When.
+    #[serde(with = "ms")]
+    pub at: Timestamp,
+}
+
+/// A fire that made a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastFire {
+    /// The time that the timetable has.
+    #[serde(with = "ms")]
+    pub fire_time: Timestamp,
+    /// When the job was stored.
+    #[serde(with = "ms")]
+    pub at: Timestamp,
+    /// The job.
+    pub job: Uuid,
+}
+
+/// A fire that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSkip {
+    /// The time that the timetable has; of several, the last one.
+    #[serde(with = "ms")]
+    pub fire_time: Timestamp,
+    /// When it was left out.
+    #[serde(with = "ms")]
+    pub at: Timestamp,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// What a fire does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Its job is stored, to run at once.
+    Fire,
+    /// Its job is stored, and runs when those before it have ended.
+    Wait,
+    /// The jobs before it are cancelled; then its job is stored, to run at once.
+    Replace,
+    /// It makes no job: one before it has not ended.
+    SkipForOpen,
+    /// It makes no job: a later fire is due as well, and takes its place.
+    SkipForLater,
+    /// It makes no job: too many wait already.
+    SkipForFull,
+}
+
+impl Timing {
+    /// Returns the timetable of a schedule that counts from `anchor`.
+    #[must_use]
+    pub fn timetable(&self, anchor: Timestamp) -> Timetable {
+        Timetable { expression: self.expression.clone(), zone: self.zone.clone(), anchor }
+    }
+
+    /// Returns the first fire strictly after a time, if it is not beyond the end.
+    #[must_use]
+    pub fn next_after(&self, anchor: Timestamp, time: Timestamp) -> Option<Timestamp> {
+        self.timetable(anchor).next_after(time).filter(|next| self.is_before_end(*next))
+    }
+
+    fn is_before_end(&self, time: Timestamp) -> bool {
+        self.until.is_none_or(|until| time <= until)
+    }
+
+    fn has_the_times_of(&self, other: &Self) -> bool {
+        self.expression == other.expression && self.zone == other.zone
+    }
+
+    /// Decides what a fire does while `open` jobs have not ended, if `later` other fires are due
+    /// behind it.
+    #[must_use]
+    pub const fn choose(&self, open: usize, later: usize) -> Choice {
+        match self.overlap {
+            Overlap::Replace if later > 0 => Choice::SkipForLater,
+            Overlap::Allow => Choice::Fire,
+            _ if open == 0 => Choice::Fire,
+            Overlap::Skip => Choice::SkipForOpen,
+            Overlap::Replace => Choice::Replace,
+            Overlap::Queue if open >= QUEUED_MAX => Choice::SkipForFull,
+            Overlap::Queue => Choice::Wait,
+        }
+    }
+}
+
+impl Progress {
+    /// Returns the progress of a schedule that is made now. It does not fire by being made.
+    #[must_use]
+    pub fn begin(timing: &Timing, now: Timestamp) -> Self {
+        Self { anchor: now, next: timing.next_after(now, now), ..Self::default() }
+    }
+
+    /// Returns the progress after its owner has set other times. What is due already is not lost,
+    /// and nothing fires for the past: a fire that is at most [`GRACE`] late stays the next one.
+    #[must_use]
+    pub fn set(&self, old: &Timing, new: &Timing, now: Timestamp) -> Self {
+        let mut progress = self.clone();
+        let is_due =
+            |next: Timestamp| next <= now && now.since(next) <= GRACE && self.paused.is_none();
+        if new.has_the_times_of(old) {
+            // The end may have moved.
+            let kept = self.next.filter(|next| new.is_before_end(*next));
+            progress.next = kept.or_else(|| new.next_after(self.anchor, now));
+            return progress;
+        }
+        progress.anchor = now;
+        progress.next = match self.next.filter(|next| is_due(*next)) {
+            Some(due) => Some(due),
+            None => new.next_after(now, now),
+        };
+        progress
+    }
+
+    /// Returns the progress while it is paused.
+    #[must_use]
+    pub fn pause(&self, pause: Pause) -> Self {
+        Self { paused: Some(pause), ..self.clone() }
+    }
+
+    /// Returns the progress after a pause. It does not fire by being resumed, nor for times that
+    /// have passed.
+    #[must_use]
+    pub fn resume(&self, timing: &Timing, now: Timestamp) -> Self {
+        if self.paused.is_none() {
+            return self.clone();
+        }
+        Self { paused: None, next: timing.next_after(self.anchor, now), ..self.clone() }
+    }
+
+    /// Returns when a server must look at it next, if it ever must.
+    #[must_use]
+    pub fn due(&self, name: &str, timing: &Timing, now: Timestamp) -> Option<Timestamp> {
+        let fires = self.next.filter(|_| self.paused.is_none());
+        let fires = fires.map(|next| next.after(jitter(name, next, timing.jitter)));
+        let turn =
+            (timing.overlap == Overlap::Queue && self.open.len() > 1).then(|| now.after(TURN_LOOK));
+        [fires, turn].into_iter().flatten().min()
+    }
+
+    /// Decides what fires at `now`, and when it fires next.
+    ///
+    /// A stored next time that the timetable does not have was due when its owner set other times; it
+    /// fires once. With a jitter, a fire is due that much later than its time.
+    #[must_use]
+    pub fn look(&self, name: &str, timing: &Timing, now: Timestamp) -> Due {
+        let nothing = Due { fires: Vec::new(), missed: 0, next: self.next };
+        let Some(next) = self.next.filter(|_| self.paused.is_none()) else { return nothing };
+        let table = timing.timetable(self.anchor);
+        let is_ripe = |time: Timestamp| time.after(jitter(name, time, timing.jitter)) <= now;
+        if !is_ripe(next) {
+            return nothing;
+        }
+        let ripe_until = ripe_until(&table, timing.jitter, now, is_ripe).max(next);
+        let mut due = catch_up(&table, next, ripe_until, timing.until, timing.catch_up);
+        let is_of_before = table.count(next, next) == 0;
+        if is_of_before && ripe_until.since(next) <= GRACE && timing.is_before_end(next) {
+            due.fires.insert(0, next);
+        }
+        due
+    }
+
+    /// Notes a fire that made a job.
+    pub fn note_fire(&mut self, fire: LastFire, overlap: Overlap) {
+        if overlap != Overlap::Allow {
+            self.open.push(fire.job);
+        }
+        self.fired = self.fired.saturating_add(1);
+        self.last_fire = Some(fire);
+    }
+
+    /// Notes fires that were left out.
+    pub fn note_skip(&mut self, skip: LastSkip, count: u64) {
+        self.skipped = self.skipped.saturating_add(count);
+        self.last_skip = Some(skip);
+    }
+}
+
+/// Returns the latest time up to which all times of the table are ripe.
+fn ripe_until(
+    table: &Timetable,
+    jitter: Span,
+    now: Timestamp,
+    is_ripe: impl Fn(Timestamp) -> bool,
+) -> Timestamp {
+    if jitter == Span::ZERO {
+        return now;
+    }
+    // All that is older than the longest jitter is ripe. What is not ripe holds back what is later, so
+    // that fires keep their order.
+    let surely = Timestamp(now.0.saturating_sub(i64::try_from(jitter.0).unwrap_or(i64::MAX)));
+    let recent = table.latest(Timestamp(surely.0.saturating_add(1)), now, MOST_CAUGHT_UP);
+    recent.into_iter().take_while(|time| is_ripe(*time)).last().unwrap_or(surely)
+}
+
+/// Times as milliseconds since the Unix epoch.
+mod ms {
+    use outlast_core::time::Timestamp;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub(super) fn serialize<S: Serializer>(at: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(at.0)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Timestamp, D::Error> {
+        i64::deserialize(from).map(Timestamp)
+    }
+}
+
+/// The same where there may be none.
+mod ms_opt {
+    use outlast_core::time::Timestamp;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    #[expect(clippy::ref_option, reason = "serde passes references")]
+    pub(super) fn serialize<S: Serializer>(
+        at: &Option<Timestamp>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(|at| at.0).serialize(to)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(
+        from: D,
+    ) -> Result<Option<Timestamp>, D::Error> {
+        Option::<i64>::deserialize(from).map(|at| at.map(Timestamp))
+    }
+}

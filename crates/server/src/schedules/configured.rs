@@ -1,0 +1,120 @@
+//! Schedules that the server's configuration lists: what makes the store have them, and no others
+//! from a configuration.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use outlast_core::schedule::ScheduleName;
+use outlast_store::schedule::ScheduleQuery;
+use outlast_wire::Fault;
+use outlast_wire::schedule::NamedSchedule;
+
+use super::definition::Definition;
+use super::service::{self, Author, Change, ScheduleError, Wanted};
+use crate::engine::Engine;
+
+/// Who sets them, for the event log.
+const BY: &str = "configuration";
+/// Time between two tries while the store does not answer.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many are read at once.
+const PAGE: u32 = 1_000;
+
+/// Why the store does not have the schedules of the configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigureSchedulesError {
+    /// One of them cannot be read.
+    #[error("schedule {0} of the configuration: {1}")]
+    Wrong(ScheduleName, Fault),
+    /// The store refuses one of them, or does not answer.
+    #[error("schedule {0} of the configuration: {1}")]
+    Refused(ScheduleName, String),
+    /// The store does not answer.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Engine {
+    /// Makes the store have these schedules, which commands then cannot change, and no others from a
+    /// configuration.
+    ///
+    /// # Errors
+    /// Returns why it does not have them.
+    pub async fn configure_schedules(
+        &self,
+        schedules: &[NamedSchedule],
+    ) -> Result<(), ConfigureSchedulesError> {
+        let author = Author { by: BY.to_owned(), is_configuration: true, tenant: None };
+        let listed: HashSet<&ScheduleName> = schedules.iter().map(|it| &it.name).collect();
+        for name in self.configured_schedules().await? {
+            if !listed.contains(&name) {
+                match service::remove(self, &name, &author).await {
+                    Ok(_) | Err(ScheduleError::NotFound(_)) => {}
+                    Err(error) => return Err(refused(&name, &error)),
+                }
+                tracing::warn!(schedule = %name, "schedule removed: the configuration no longer has it");
+            }
+        }
+        let now = self.now().await.map_err(|error| unavailable(&error))?;
+        for NamedSchedule { name, request } in schedules {
+            let definition = Definition::of(request, None, now)
+                .map_err(|fault| ConfigureSchedulesError::Wrong(name.clone(), fault))?;
+            let wanted = Wanted { definition, paused: request.paused.clone() };
+            match service::set(self, name, &wanted, &author).await {
+                Ok(Change::Unchanged) => {}
+                Ok(Change::Created | Change::Changed) => {
+                    tracing::info!(schedule = %name, "schedule set: commands cannot change it");
+                }
+                Err(error) => return Err(refused(name, &error)),
+            }
+        }
+        tracing::info!(schedules = schedules.len(), "schedules of the configuration are in force");
+        Ok(())
+    }
+
+    /// Does the same in the background, again and again until the store takes it.
+    pub fn reconfigure_schedules(&self, schedules: Vec<NamedSchedule>) {
+        let engine = self.clone();
+        tokio::spawn(async move {
+            // Older ones first.
+            let _turn = engine.shared().schedules_turn.lock().await;
+            let mut is_logged = false;
+            while let Err(error) = engine.configure_schedules(&schedules).await {
+                let is_hopeless = matches!(error, ConfigureSchedulesError::Wrong(..));
+                if !is_logged || is_hopeless {
+                    tracing::error!("schedules of the configuration are not in force: {error}");
+                    is_logged = true;
+                }
+                if is_hopeless || engine.shared().is_stopping() {
+                    return;
+                }
+                // Nothing says when the store answers again.
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+
+    /// Returns the names of the schedules that come from a configuration.
+    async fn configured_schedules(&self) -> Result<Vec<ScheduleName>, ConfigureSchedulesError> {
+        let mut configured = Vec::new();
+        let mut after = None;
+        loop {
+            let query = ScheduleQuery { after, limit: PAGE };
+            let page = self.store().schedules(query).await.map_err(|error| unavailable(&error))?;
+            let is_last = page.len() < usize::try_from(PAGE).unwrap_or(usize::MAX);
+            after = page.last().map(|last| last.name.clone());
+            configured.extend(page.into_iter().filter(|it| it.state.configured).map(|it| it.name));
+            if is_last {
+                return Ok(configured);
+            }
+        }
+    }
+}
+
+fn refused(name: &ScheduleName, error: &ScheduleError) -> ConfigureSchedulesError {
+    ConfigureSchedulesError::Refused(name.clone(), error.to_string())
+}
+
+fn unavailable(error: &impl std::fmt::Display) -> ConfigureSchedulesError {
+    ConfigureSchedulesError::Unavailable(error.to_string())
+}

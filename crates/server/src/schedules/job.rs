@@ -1,0 +1,179 @@
+//! The job of a fire.
+
+use outlast_core::id::JobId;
+use outlast_core::schedule::ScheduleName;
+use outlast_core::time::Timestamp;
+use outlast_store::command::{First, NewJob, Payload};
+use outlast_wire::execution::request::Request;
+use outlast_wire::json::Object;
+use outlast_wire::ojs::enqueue;
+use outlast_wire::schedule::Template;
+use outlast_wire::time::Rfc3339;
+use sha2::{Digest as _, Sha256};
+use uuid::Builder;
+
+use super::definition::Definition;
+use crate::intake::{IntakeError, Requester, execution, ojs};
+use crate::settings::Settings;
+
+/// The field of a job's `extra` that says which schedule stored it.
+pub(crate) const SCHEDULE: &str = "schedule";
+
+/// A fire.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fire<'a> {
+    pub(super) name: &'a ScheduleName,
+    /// When the schedule was made.
+    pub(super) created: Timestamp,
+    /// The time that the timetable has.
+    pub(super) time: Timestamp,
+    /// Now.
+    pub(super) now: Timestamp,
+    /// Whether its job waits for others of the schedule.
+    pub(super) waits: bool,
+}
+
+/// Returns the id of the job of a fire, the same whichever server makes it: a fire that is stored twice
+/// is refused as the same job.
+fn id_of(fire: Fire<'_>) -> JobId {
+    let digest = Sha256::new()
+        .chain_update(b"schedule\0")
+        .chain_update(fire.name.as_str())
+        .chain_update(b"\0")
+        .chain_update(fire.created.0.to_be_bytes())
+        .chain_update(fire.time.0.to_be_bytes())
+        .finalize();
+    let mut random = [0; 10];
+    random.iter_mut().zip(digest).for_each(|(byte, of)| *byte = of);
+    let millis = u64::try_from(fire.time.0).unwrap_or(0);
+    JobId(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+}
+
+/// Plans the job of a fire.
+pub(super) fn plan(
+    settings: &Settings,
+    definition: &Definition,
+    fire: Fire<'_>,
+) -> Result<NewJob, IntakeError> {
+    let by = format!("schedule {}", fire.name);
+    let mut job = match &definition.template {
+        Template::Execution(text) => {
+            let request = Request::read(text.as_bytes())?;
+            execution::plan(settings, request, Some(&by), fire.now)?
+        }
+        Template::Ojs(text) => {
+            let requester = Requester { tenant: definition.tenant.as_deref(), name: Some(&by) };
+            ojs::plan(settings, enqueue::one(text.as_bytes())?, requester, fire.now)?
+        }
+    };
+    job.id = id_of(fire);
+    job.unique = None;
+    if fire.waits {
+        job.first = First::OnActivation;
+    }
+    marked(&mut job.payload, fire);
+    Ok(job)
+}
+
+/// Checks that the job of a schedule can be made.
+pub(crate) fn job_of_now(
+    settings: &Settings,
+    name: &ScheduleName,
+    definition: &Definition,
+    now: Timestamp,
+) -> Result<(), IntakeError> {
+    let fire = Fire { name, created: now, time: now, now, waits: false };
+    plan(settings, definition, fire).map(|_| ())
+}
+
+/// Writes into a job which fire it is of: for the standard into `meta` (cron, section 6.3), and for
+/// our own views into what is given back beside it.
+fn marked(payload: &mut Payload, fire: Fire<'_>) {
+    let (name, time) = (fire.name.as_str(), Rfc3339(fire.time).to_string());
+    payload.meta = with(&payload.meta, &["cron_name", "cron_triggered_at"], |object| {
+        object.text("cron_name", name);
+        object.text("cron_triggered_at", &time);
+    });
+    payload.extra = with(&payload.extra, &[SCHEDULE], |object| {
+        object.object(SCHEDULE, |object| {
+            object.text("name", name);
+            object.text("fire_time", &time);
+            object.number("late_seconds", seconds(fire.now.since(fire.time).0));
+        });
+    });
+}
+
+/// Returns an object's text without some fields and with others; what stays is not written anew.
+fn with(text: &str, without: &[&str], fill: impl FnOnce(&mut Object<'_>)) -> String {
+    let mut out = Vec::with_capacity(text.len() + 128);
+    let mut object = Object::begin(&mut out);
+    for (name, value) in outlast_wire::json::fields(text) {
+        if !without.contains(&name.as_str()) {
+            object.raw(&name, value.get());
+        }
+    }
+    fill(&mut object);
+    object.end();
+    // Built from texts only.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Returns what `extra` is without the word on the fire: another run of the job is none.
+pub(crate) fn unmarked(extra: &str) -> String {
+    match outlast_wire::json::field(extra, SCHEDULE) {
+        Some(_) => with(extra, &[SCHEDULE], |_| {}),
+        None => extra.to_owned(),
+    }
+}
+
+/// Milliseconds as a number of seconds in JSON.
+fn seconds(ms: u64) -> String {
+    match ms % 1000 {
+        0 => format!("{}", ms / 1000),
+        rest => format!("{}.{rest:03}", ms / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fire(name: &ScheduleName, time: i64) -> Fire<'_> {
+        let time = Timestamp(time);
+        Fire { name, created: Timestamp(7), time, now: Timestamp(time.0 + 1_250), waits: false }
+    }
+
+    #[test]
+    fn a_fire_has_one_id_and_another_fire_another() {
+        let [a, b] = ["a", "b"].map(|name| ScheduleName::new(name).expect("a name"));
+        let id = id_of(fire(&a, 1_700_000_000_000));
+        assert_eq!(
+            id,
+            id_of(Fire { now: Timestamp(0), waits: true, ..fire(&a, 1_700_000_000_000) })
+        );
+        assert_ne!(id, id_of(fire(&a, 1_700_000_001_000)));
+        assert_ne!(id, id_of(fire(&b, 1_700_000_000_000)));
+        assert_ne!(id, id_of(Fire { created: Timestamp(8), ..fire(&a, 1_700_000_000_000) }));
+        assert_eq!(id.0.get_version_num(), 7);
+    }
+
+    #[test]
+    fn a_job_says_which_fire_it_is_of_and_keeps_what_it_had() {
+        let name = ScheduleName::new("night").expect("a name");
+        let mut payload = Payload {
+            args: "[]".into(),
+            meta: r#"{"tenant_id":"acme","cron_name":"mine"}"#.into(),
+            extra: r#"{"n":1.50,"schedule":"mine"}"#.into(),
+        };
+        marked(&mut payload, fire(&name, 1_700_000_000_000));
+        assert_eq!(
+            payload.meta,
+            r#"{"tenant_id":"acme","cron_name":"night","cron_triggered_at":"2023-11-14T22:13:20Z"}"#
+        );
+        let schedule =
+            r#"{"name":"night","fire_time":"2023-11-14T22:13:20Z","late_seconds":1.250}"#;
+        assert_eq!(payload.extra, format!(r#"{{"n":1.50,"schedule":{schedule}}}"#));
+        assert_eq!(unmarked(&payload.extra), r#"{"n":1.50}"#);
+        assert_eq!(unmarked(""), "");
+    }
+}

@@ -75,7 +75,6 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use crate::clock::{boot_time, millis, precise};
-use crate::handlers::Rule;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 use batch_writer::Storage;
@@ -161,7 +160,7 @@ impl Engine {
         let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
         let (heartbeats, beats) = mpsc::channel(heartbeats::WAITING_MAX);
         let (unique_jobs, requests) = mpsc::channel(unique_jobs::WAITING_MAX);
-        let shared = Arc::new(SharedState::new(boot_time()));
+        let shared = Arc::new(SharedState::new(boot_time(), settings.handlers.clone()));
         shared
             .store_health
             .set_watch_max(Span(settings.ojs_lease.0.saturating_mul(WATCHED_LEASES)));
@@ -334,11 +333,6 @@ impl Engine {
     #[must_use]
     pub fn server_id(&self) -> Uuid {
         self.inner.server
-    }
-
-    /// Returns what happens when jobs become dead letters, as the configuration and queues say.
-    pub(crate) fn letter_rules(&self) -> Vec<Rule> {
-        self.settings().handlers.with_queues(&self.shared().letter_queues())
     }
 
     pub(crate) fn shared(&self) -> &SharedState {

@@ -11,12 +11,14 @@
 //! the rule, so that no server and no crash makes it twice; a receiver gets that id with every try.
 //!
 //! - [`guard`]: which addresses are refused
+//! - [`in_force`]: the rules that hold now
 //! - [`jobs`]: the jobs for a dead letter
 //! - [`message`]: what a handler gets
 //! - [`signature`]: signs as Standard Webhooks do
 //! - [`webhook`]: sends one
 
 pub(crate) mod guard;
+mod in_force;
 pub(crate) mod jobs;
 pub(crate) mod message;
 mod signature;
@@ -30,6 +32,7 @@ use outlast_store::queue::QueueRecord;
 use sha2::{Digest as _, Sha256};
 
 pub use self::guard::Networks;
+pub use self::in_force::InForce;
 pub use self::signature::{BadSecret, Secret};
 
 /// The queue of the jobs that handle dead letters.
@@ -121,8 +124,7 @@ impl Rule {
 
 impl Handlers {
     /// Returns the rules of the configuration and of queues: those of the configuration come first.
-    #[must_use]
-    pub fn with_queues(&self, queues: &[QueueRecord]) -> Vec<Rule> {
+    fn with_queues(&self, queues: &[QueueRecord]) -> Vec<Rule> {
         let of_queue = |record: &QueueRecord| -> Vec<Rule> {
             let rules = record.settings.dead_letters.iter();
             rules.map(|rule| self.of_queue(&record.queue, rule)).collect()

@@ -11,7 +11,7 @@ use outlast_wire::schedule::NamedSchedule;
 
 use crate::access::Access;
 use crate::connections::ConnectionLimits;
-use crate::handlers::Handlers;
+use crate::handlers::InForce;
 use crate::packs::Packs;
 use crate::tls::Tls;
 
@@ -69,7 +69,7 @@ pub struct Settings {
     /// `None` leaves those of other servers' configurations as they are.
     pub schedules: Option<Vec<NamedSchedule>>,
     /// What happens when a job becomes a dead letter (`dead_letters`, `webhooks`).
-    pub handlers: Handlers,
+    pub handlers: InForce,
     /// Whether the reset URL and test directives of the conformance suites are served.
     pub conformance: bool,
     /// This server's version.
@@ -103,7 +103,7 @@ impl Settings {
             retention_workers: Span::from_secs(7 * 24 * 3600),
             limits: None,
             schedules: None,
-            handlers: Handlers::default(),
+            handlers: InForce::default(),
             conformance: false,
             version: env!("CARGO_PKG_VERSION"),
         }

@@ -13,7 +13,7 @@ use outlast_core::budget::{Budgets, InterruptionCharge};
 use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
-use outlast_server::handlers::Handlers;
+use outlast_server::handlers::{Handlers, InForce};
 use outlast_server::tls::{Tls, TlsFiles};
 use outlast_server::{Engine, Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
@@ -193,19 +193,21 @@ impl Source<'_> {
     }
 }
 
-/// What SIGHUP reloads: tokens, roles, certificates and limits.
+/// What SIGHUP reloads: tokens, roles, certificates, limits, and what happens to dead letters.
 struct Reloadable {
     access: Arc<Access>,
     tls: Option<Arc<Tls>>,
+    handlers: InForce,
     engine: Engine,
 }
 
 impl Reloadable {
-    /// Reloads tokens, roles, certificates and limits. If anything is wrong, all of them stay as
-    /// they are. Limits are stored in the background, which says when they are in force.
+    /// Reloads all of them. If anything is wrong, all of them stay as they are. Limits are stored in the background, which says when they are in force.
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
-            Ok(()) => tracing::info!("SIGHUP: tokens, roles and certificates reloaded"),
+            Ok(()) => tracing::info!(
+                "SIGHUP: tokens, roles, rules for dead letters and certificates reloaded"
+            ),
             Err(failure) => tracing::error!(
                 "SIGHUP: configuration not reloaded, because it is invalid: {}",
                 failure.message
@@ -233,6 +235,7 @@ impl Reloadable {
         if let Some((tls, loaded)) = tls {
             tls.replace(loaded);
         }
+        self.handlers.configure(handlers(&config));
         if let Some(limits) = config.limits {
             self.engine.reconfigure_limits(limits);
         }
@@ -260,6 +263,7 @@ async fn serve(
 ) -> Result<Served, Failure> {
     warn_of_switches(config);
     let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
+    let handlers = settings.handlers.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let in_force = settings.packs.clone();
     let server = match Server::bind(store, settings, reserved).await {
@@ -273,7 +277,7 @@ async fn serve(
     let address = server.address();
     // Nothing else sets it.
     let _ = engine.set(server.engine());
-    let reloadable = Reloadable { access, tls, engine: server.engine() };
+    let reloadable = Reloadable { access, tls, handlers, engine: server.engine() };
     service_manager::ready();
     let running = server.run(async { stopped.await.unwrap_or_default() });
     tokio::pin!(running);
@@ -412,15 +416,19 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
         limits: config.limits.clone(),
-        handlers: Handlers {
-            rules: config.dead_letters.clone(),
-            secret: config.webhook_secret.clone(),
-            allowed: config.webhook_networks.clone(),
-            timeout: length(config.webhook_timeout),
-            give_up_after: length(config.give_up_after),
-        },
+        handlers: handlers(config).into(),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))
+    }
+}
+
+fn handlers(config: &ServerConfig) -> Handlers {
+    Handlers {
+        rules: config.dead_letters.clone(),
+        secret: config.webhook_secret.clone(),
+        allowed: config.webhook_networks.clone(),
+        timeout: length(config.webhook_timeout),
+        give_up_after: length(config.give_up_after),
     }
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn look_for_claimable(
     };
     let paused = paused.into_iter().filter(|queue| queue.paused).map(|queue| queue.name).collect();
     let settings = store.queue_settings().await?;
-    shared.set_letter_queues(&settings);
+    shared.handlers.set_queues(&settings);
     let limits = Limits::of(store.limits().await?, settings);
     let max = count_max(shared.claimable_classes());
     let classes = store.claimable(max).await?;

@@ -4,13 +4,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use outlast_core::id::WorkerId;
 use outlast_core::lease::Watch;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::ClassKey;
-use outlast_store::queue::QueueRecord;
 use outlast_store_rules::apply::limit::Limits;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +23,7 @@ use crate::engine::store_health::{Lane, StoreHealth, Trouble};
 use crate::engine::trouble_log::TroubleLog;
 use crate::engine::unhealthy::UnhealthyWorkers;
 use crate::engine::vitals::Vitals;
+use crate::handlers::InForce;
 
 /// The state that the parts of one server share.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ pub(crate) struct SharedState {
     pub(crate) limits_turn: tokio::sync::Mutex<()>,
     /// The same for schedules.
     pub(crate) schedules_turn: tokio::sync::Mutex<()>,
+    /// What happens to dead letters.
+    pub(crate) handlers: InForce,
     /// Cancelled when the server begins to stop.
     stopping: CancellationToken,
     clock: StoreClock,
     /// The limits and settings of queues in force, as last read.
     limits: RwLock<Limits>,
-    /// The queues that say what happens to their dead letters.
-    letter_queues: RwLock<Arc<[QueueRecord]>>,
     paused: RwLock<HashSet<String>>,
     /// How many classes had claimable jobs at the last look.
     claimable_classes: AtomicUsize,
@@ -65,7 +65,7 @@ pub(crate) struct SharedState {
 
 impl SharedState {
     /// Returns the state of a server that starts at `now`.
-    pub(crate) fn new(now: BootTime) -> Self {
+    pub(crate) fn new(now: BootTime, handlers: InForce) -> Self {
         Self {
             long_polls: LongPolls::default(),
             fleet: Fleet::default(),
@@ -80,10 +80,10 @@ impl SharedState {
             commits: watch::Sender::default(),
             limits_turn: tokio::sync::Mutex::default(),
             schedules_turn: tokio::sync::Mutex::default(),
+            handlers,
             stopping: CancellationToken::new(),
             clock: StoreClock::default(),
             limits: RwLock::default(),
-            letter_queues: RwLock::default(),
             paused: RwLock::default(),
             claimable_classes: AtomicUsize::new(0),
         }
@@ -127,18 +127,6 @@ impl SharedState {
     pub(crate) fn contact_unproven(&self) {
         self.store_health.unproven(boot_time());
         self.leases.watch().lost_contact();
-    }
-
-    /// Notes which queues say what happens to their dead letters.
-    pub(crate) fn set_letter_queues(&self, queues: &[QueueRecord]) {
-        let with_rules = queues.iter().filter(|queue| !queue.settings.dead_letters.is_empty());
-        let with_rules = with_rules.cloned().collect();
-        *self.letter_queues.write().unwrap_or_else(PoisonError::into_inner) = with_rules;
-    }
-
-    /// Returns the queues that say what happens to their dead letters.
-    pub(crate) fn letter_queues(&self) -> Arc<[QueueRecord]> {
-        Arc::clone(&self.letter_queues.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn set_limits(&self, limits: Limits) {

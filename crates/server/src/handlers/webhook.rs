@@ -25,7 +25,9 @@ const ANSWER_MAX: usize = 500;
 #[derive(Clone)]
 pub(crate) struct Sender {
     client: Client,
-    handlers: Handlers,
+    handlers: Arc<Handlers>,
+    /// How long a receiver has for its answer.
+    timeout: Span,
     receivers: Arc<Mutex<HashMap<String, Receiver>>>,
 }
 
@@ -111,19 +113,28 @@ impl NotDelivered {
 }
 
 impl Sender {
-    pub(crate) fn new(handlers: &Handlers) -> Result<Self, String> {
-        let timeout = millis(handlers.timeout);
-        let client = Client::builder()
-            .tls_backend_preconfigured(tls().map_err(|error| error.to_string())?)
-            .redirect(Policy::none())
-            .no_proxy()
-            .dns_resolver(Arc::new(GuardedNames(handlers.allowed.clone())))
-            .connect_timeout(timeout.min(Duration::from_secs(5)))
-            .timeout(timeout)
-            .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| error.to_string())?;
-        Ok(Self { client, handlers: handlers.clone(), receivers: Arc::default() })
+    pub(crate) fn new(handlers: Arc<Handlers>) -> Result<Self, String> {
+        let (client, timeout) = (client(&handlers)?, handlers.timeout);
+        Ok(Self { client, handlers, timeout, receivers: Arc::default() })
+    }
+
+    /// Sends as these settings say from now on. What is known of receivers stays.
+    pub(crate) fn renew(&mut self, handlers: Arc<Handlers>) -> Result<(), String> {
+        if !Arc::ptr_eq(&self.handlers, &handlers) {
+            (self.timeout, self.handlers) = (handlers.timeout, Arc::clone(&handlers));
+            self.client = client(&handlers)?;
+        }
+        Ok(())
+    }
+
+    /// Sends the same, and gives a receiver no longer than this.
+    pub(crate) fn within(&self, longest: Span) -> Self {
+        Self { timeout: self.timeout.min(longest), ..self.clone() }
+    }
+
+    /// How long a receiver has for its answer.
+    pub(crate) const fn timeout(&self) -> Span {
+        self.timeout
     }
 
     fn receivers(&self) -> MutexGuard<'_, HashMap<String, Receiver>> {
@@ -138,11 +149,7 @@ impl Sender {
         let parsed = Url::parse(url).map_err(|error| NotDelivered::for_good(error.to_string()))?;
         self.check(&parsed)?;
         let began = boot_time();
-        let may = self
-            .receivers()
-            .entry(receiver.clone())
-            .or_default()
-            .begin(self.handlers.timeout, began);
+        let may = self.receivers().entry(receiver.clone()).or_default().begin(self.timeout, began);
         may.map_err(NotDelivered::now)?;
         let (answer, has_answered) = match self.post(parsed, &message).await {
             Ok(answer) => (Ok(answer), true),
@@ -160,6 +167,7 @@ impl Sender {
         let mut request = self
             .client
             .post(parsed)
+            .timeout(millis(self.timeout))
             .header("content-type", "application/json")
             .header("webhook-id", id)
             .header("webhook-timestamp", sent.to_string())
@@ -181,6 +189,19 @@ impl Sender {
             Ok(_) | Err(_) => Ok(()),
         }
     }
+}
+
+/// Nothing is sent through it for longer than a request allows.
+fn client(handlers: &Handlers) -> Result<Client, String> {
+    Client::builder()
+        .tls_backend_preconfigured(tls().map_err(|error| error.to_string())?)
+        .redirect(Policy::none())
+        .no_proxy()
+        .dns_resolver(Arc::new(GuardedNames(handlers.allowed.clone())))
+        .connect_timeout(millis(handlers.timeout).min(Duration::from_secs(5)))
+        .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| error.to_string())
 }
 
 async fn judge(answer: Response) -> Result<StatusCode, NotDelivered> {

@@ -62,7 +62,7 @@ impl DeadLetters {
     pub(super) async fn run(&mut self) {
         let mut candidate = self.candidate();
         loop {
-            let pause = if self.engine.letter_rules().is_empty() {
+            let pause = if self.has_no_rules() {
                 self.pass_over_old().await
             } else {
                 self.handle(&mut candidate).await
@@ -71,17 +71,21 @@ impl DeadLetters {
         }
     }
 
+    fn has_no_rules(&self) -> bool {
+        self.engine.settings().handlers.rules().is_empty()
+    }
+
     fn candidate(&self) -> Candidate {
         Candidate::new(self.engine.clone(), "dead_letters", LEASE)
     }
 
     /// Waits, and no longer than until there is a rule where there was none.
     async fn wait(&self, pause: Span) {
-        let had_none = self.engine.letter_rules().is_empty();
+        let had_none = self.has_no_rules();
         let end = Instant::now() + millis(pause);
         while Instant::now() < end {
             tokio::time::sleep_until(end.min(Instant::now() + millis(LOOK))).await;
-            if had_none && !self.engine.letter_rules().is_empty() {
+            if had_none && !self.has_no_rules() {
                 return;
             }
         }
@@ -173,13 +177,13 @@ impl DeadLetters {
     }
 
     /// Reads the rules that hold now: what is noted as handled stays so.
-    async fn rules(&self) -> Result<Vec<Rule>, Trouble> {
+    async fn rules(&self) -> Result<Arc<[Rule]>, Trouble> {
         let queues = self.engine.store().queue_settings().await?;
-        Ok(self.engine.settings().handlers.with_queues(&queues))
+        Ok(self.engine.settings().handlers.set_queues(&queues))
     }
 
     async fn enqueue(&self, letter: &UnhandledLetter, rules: &[Rule]) -> Result<(), Trouble> {
-        let handlers = &self.engine.settings().handlers;
+        let handlers = self.engine.settings().handlers.handlers();
         let is_handler = letter.job_type == JOB_TYPE;
         if is_handler || !rules.iter().any(|rule| rule.matches(letter)) {
             return Ok(());
@@ -188,7 +192,7 @@ impl DeadLetters {
         let stored = Arc::clone(&record.job);
         let message = message::write(&self.engine, letter, record).await?;
         let Some(message) = message else { return Ok(()) };
-        for job in jobs::of_letter(handlers, rules, letter, &stored.payload.meta, &message) {
+        for job in jobs::of_letter(&handlers, rules, letter, &stored.payload.meta, &message) {
             match self.engine.submit(Command::Enqueue(Box::new(job))).await? {
                 // It was stored before a crash.
                 Reply::Enqueued(Ok(_) | Err(EnqueueRefusal::DuplicateId(_))) => {}

@@ -34,17 +34,17 @@ const PAUSE: Span = Span::from_secs(1);
 
 /// Runs until `stop`, and then until what is under way has ended.
 pub(super) async fn run(engine: Engine, stop: CancellationToken) {
-    let handlers = &engine.settings().handlers;
+    let in_force = &engine.settings().handlers;
     let stopping = engine.shared().stopping();
-    // A queue may get its first rule at any time.
-    while engine.letter_rules().is_empty() {
+    // A queue, or the configuration, may get its first rule at any time.
+    while in_force.rules().is_empty() {
         tokio::select! {
             () = tokio::time::sleep(millis(PAUSE)) => {}
             () = stopping.cancelled() => return stop.cancelled().await,
             () = stop.cancelled() => return,
         }
     }
-    let sender = match Sender::new(handlers) {
+    let mut sender = match Sender::new(in_force.handlers()) {
         Ok(sender) => sender,
         Err(error) => {
             tracing::error!(error, "webhooks cannot be sent");
@@ -53,20 +53,23 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     };
     let permits = Arc::new(Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(1)));
     tokio::select! {
-        () = claim_all(&engine, &sender, &permits) => {}
+        () = claim_all(&engine, &mut sender, &permits) => {}
         () = stopping.cancelled() => {}
     }
     stop.cancelled().await;
     // What was sent is reported: else it would be sent again.
-    let longest = millis(Span(handlers.timeout.0.saturating_add(REPORT.0)));
+    let longest = millis(Span(sender.timeout().0.saturating_add(REPORT.0)));
     drop(tokio::time::timeout(longest, permits.acquire_many(AT_ONCE)).await);
 }
 
 /// Claims handlers, and runs them in tasks that have a permit each.
-async fn claim_all(engine: &Engine, sender: &Sender, permits: &Arc<Semaphore>) {
-    let visibility = Span(engine.settings().handlers.timeout.0.saturating_add(SLACK.0));
+async fn claim_all(engine: &Engine, sender: &mut Sender, permits: &Arc<Semaphore>) {
     loop {
         let Ok(first) = Arc::clone(permits).acquire_owned().await else { return };
+        renew(sender, engine);
+        // What is claimed has this long, whatever the configuration says by then.
+        let timeout = sender.timeout();
+        let visibility = Span(timeout.0.saturating_add(SLACK.0));
         let free = u32::try_from(permits.available_permits()).unwrap_or(0).saturating_add(1);
         let claim = Claim {
             claimant: Claimant::Plain { worker: None, visibility },
@@ -85,15 +88,23 @@ async fn claim_all(engine: &Engine, sender: &Sender, permits: &Arc<Semaphore>) {
             }
         };
         drop(first);
+        renew(sender, engine);
         for job in claimed {
             // There are as many as were claimed: nothing else takes any.
             let Ok(permit) = Arc::clone(permits).acquire_owned().await else { return };
-            let (engine, sender) = (engine.clone(), sender.clone());
+            let (engine, sender) = (engine.clone(), sender.within(timeout));
             tokio::spawn(async move {
                 handle(&engine, &sender, &job).await;
                 drop(permit);
             });
         }
+    }
+}
+
+/// Sends as the configuration says now, after a reload.
+fn renew(sender: &mut Sender, engine: &Engine) {
+    if let Err(error) = sender.renew(engine.settings().handlers.handlers()) {
+        tracing::error!(error, "webhooks are sent as the configuration said before");
     }
 }
 
@@ -135,7 +146,7 @@ async fn attempt(
     let now = engine.now().await.map_err(|error| failed(error.to_string()))?;
     let id = claimed.job.id;
     if let Some(receiver) = &task.webhook {
-        let (body, rules) = (task.message.get(), engine.letter_rules());
+        let (body, rules) = (task.message.get(), engine.settings().handlers.rules());
         let webhook = handlers::receiver_of(&rules, receiver)
             .ok_or_else(|| failed("no rule has this receiver any more".to_owned()))?;
         let status = sender.send(Message { id: id.to_string(), webhook, body, now }).await?;

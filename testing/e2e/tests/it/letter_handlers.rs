@@ -286,3 +286,33 @@ fn queue_has_rules_of_its_own_from_the_moment_that_they_are_set() {
     assert_eq!(shown["data"]["dead_letters"], json!([]));
     assert_eq!(receiver.received().len(), 1);
 }
+
+/// The server begins with no rule, and with a receiver's network not allowed.
+#[test]
+fn sighup_renews_the_rules_of_the_configuration_and_where_webhooks_may_go() {
+    let receiver = Receiver::start(OK);
+    let scene = Scene::with(ServerOptions::default());
+    let reload = |options: ServerOptions| {
+        options.write(&scene.folder().join("outlast.yaml"));
+        scene.server().process().signal(rustix::process::Signal::HUP);
+    };
+    let rule = json!([{"queues": ["mail"], "webhook": {"url": receiver.url()}}]);
+    reload(options(&rule).set("webhooks.allow_networks", json!("10.0.0.0/8")));
+    let id = dead_letter(scene.api(), "mail");
+    eventually("it is refused", DELIVERED, || {
+        let handlers = handlers(scene.api());
+        handlers.iter().any(|it| it["error"].to_string().contains("is not public")).then_some(())
+    });
+    reload(options(&rule));
+    let message = eventually("it is delivered", DELIVERED, || receiver.received().first().cloned());
+    assert!(message.body.contains(&id), "{message:?}");
+    reload(options(&json!([])));
+    let log = || scene.server().process().log();
+    eventually("it is reloaded", within(DELIVERED), || {
+        (log().matches("SIGHUP: tokens").count() == 3).then_some(())
+    });
+    dead_letter(scene.api(), "mail");
+    stays("nothing handles it", Duration::from_secs(3), || {
+        (handlers(scene.api()).len() != 1).then(|| format!("{:?}", handlers(scene.api())))
+    });
+}

@@ -17,6 +17,7 @@ use crate::engine::session_facts::NOT_POLLING_AFTER;
 use crate::engine::sessions::{AttachedAs, Session};
 use crate::engine::shared_state::SharedState;
 use crate::engine::wait_reason::{self, Eligible, eligible};
+use crate::handlers::InForce;
 
 const LEASE: Span = Span::from_secs(15);
 
@@ -74,7 +75,7 @@ fn standing(phase: Phase, liveness: Liveness) -> Standing {
 }
 
 fn shared_by(workers: &[WorkerRecord]) -> SharedState {
-    let shared = SharedState::new(BootTime(0));
+    let shared = SharedState::new(BootTime(0), InForce::default());
     shared.fleet.set(workers.iter().map(brief).collect(), workers, BootTime(0));
     shared
 }

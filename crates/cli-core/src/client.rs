@@ -3,17 +3,15 @@
 //! A request is sent once: repeating one that may have taken effect is the caller's decision.
 
 mod refusal;
-mod servers;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_sdk::Tls;
+use outlast_sdk::servers::{ServerNumber, Servers, moved};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
-
-use self::servers::Servers;
 
 use crate::exit::{Exit, Failure};
 use crate::mask::without_passwords;
@@ -58,7 +56,8 @@ impl ClientConfig {
 pub struct Client {
     http: reqwest::Client,
     config: ClientConfig,
-    servers: Servers,
+    /// The first one that can be reached is asked.
+    servers: Servers<Url>,
     /// Shown now; clones share it.
     token: Arc<Mutex<Option<String>>>,
 }
@@ -80,13 +79,13 @@ impl Client {
             .build()
             .map_err(|error| Failure::failed(format!("cannot set up HTTP: {error}")))?;
         let token = Arc::new(Mutex::new(config.token.clone()));
-        let servers = Servers::of(&config.server);
+        let servers = servers_of(&config.server)?;
         Ok(Self { http, config, servers, token })
     }
 
     /// The address of the server that is used, without a password.
     pub fn server(&self) -> String {
-        without_passwords(self.servers.used())
+        without_passwords(shown(self.used()))
     }
 
     pub async fn get(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
@@ -144,17 +143,17 @@ impl Client {
         self.send(Method::DELETE, self.url(path, &[])?, None).await
     }
 
+    /// The address of a request to the first server; it is sent to the one that is used.
     fn url(&self, path: &[&str], query: &[Query<'_>]) -> Result<Url, Failure> {
-        let wrong = || Failure::usage(format!("`{}` is not a server address", self.server()));
         for part in path {
             refuse_unusable(part)?;
         }
-        let mut url = Url::parse(self.servers.used()).map_err(|_parse| wrong())?;
+        let mut url = self.first().clone();
         match url.path_segments_mut() {
             Ok(mut segments) => {
                 segments.pop_if_empty().extend(path);
             }
-            Err(()) => return Err(wrong()),
+            Err(()) => return Err(not_an_address(self.first().as_str())),
         }
         for (name, value) in query {
             if let Some(value) = value {
@@ -216,14 +215,27 @@ impl Client {
     /// nothing at a server that it did not reach.
     async fn at_any(&self, request: RequestBuilder) -> Result<Response, reqwest::Error> {
         let mut request = request.build()?;
+        let first = request.url().clone();
         for _ in 1..self.servers.count() {
+            let server = self.servers.used();
+            *request.url_mut() = moved(&first, self.first(), self.servers.server(server));
             let Some(again) = request.try_clone() else { break };
             match self.http.execute(request).await {
-                Err(error) if error.is_connect() => request = self.servers.move_on(again),
+                Err(error) if error.is_connect() => self.servers.move_on(server),
                 sent => return sent,
             }
+            request = again;
         }
+        *request.url_mut() = moved(&first, self.first(), self.used());
         self.http.execute(request).await
+    }
+
+    fn first(&self) -> &Url {
+        self.servers.server(ServerNumber::default())
+    }
+
+    fn used(&self) -> &Url {
+        self.servers.server(self.servers.used())
     }
 
     fn token(&self) -> MutexGuard<'_, Option<String>> {
@@ -239,7 +251,7 @@ impl Client {
 
     async fn unreachable(&self, error: &reqwest::Error) -> Failure {
         let server = self.server();
-        if let Some(refused) = self.config.tls.refusal(self.servers.used()).await {
+        if let Some(refused) = self.config.tls.refusal(self.used().as_str()).await {
             let message = format!("server {server} cannot be used: {refused}");
             let remedy = refused.remedy();
             let hint = format!("{remedy}; --client-cert and --client-key name it and its key");
@@ -252,6 +264,22 @@ impl Client {
         );
         Failure::new(Exit::Unreachable, format!("server {server} {what}: {reason}")).with_hint(hint)
     }
+}
+
+/// Reads addresses that commas separate.
+fn servers_of(addresses: &str) -> Result<Servers<Url>, Failure> {
+    let read = |url: &str| Url::parse(url).map_err(|_parse| not_an_address(url));
+    let all = addresses.split(',').map(read).collect::<Result<_, _>>()?;
+    Servers::new(all).ok_or_else(|| not_an_address(addresses))
+}
+
+fn not_an_address(url: &str) -> Failure {
+    Failure::usage(format!("`{}` is not a server address", without_passwords(url)))
+}
+
+/// An address as its user writes it, without the slash that stands for no path.
+fn shown(url: &Url) -> &str {
+    url.as_str().trim_end_matches('/')
 }
 
 fn showing(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {

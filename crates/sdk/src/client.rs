@@ -68,8 +68,9 @@ struct ManyJobs {
 }
 
 impl Client {
-    /// Makes a client of the server at `url`, such as `http://127.0.0.1:8080`, with every
-    /// option at its default.
+    /// Makes a client of the server at `url`, such as `http://127.0.0.1:8080`, or of several servers
+    /// of one deployment, with commas between them, with every option at its default. It asks one of
+    /// them, and moves on to the next when that one is away.
     ///
     /// # Errors
     /// When the address cannot be used.
@@ -77,7 +78,7 @@ impl Client {
         Self::builder(url).build()
     }
 
-    /// Describes a client of the server at `url`.
+    /// Describes a client of the server or servers at `url`: see [`Self::new`].
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
             url: url.into(),

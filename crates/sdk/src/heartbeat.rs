@@ -23,7 +23,7 @@ use tonic::transport::Channel;
 
 use crate::clock::{boot_now, duration};
 use crate::outcome::Ends;
-use crate::session::servers::ServerNumber;
+use crate::servers::ServerNumber;
 use crate::session::{Address, client, request_deadline};
 use crate::watchdog;
 use crate::worker_state::{Terms, WorkerState};
@@ -325,7 +325,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{BEATS_ELSEWHERE, Route, retry_wait};
-    use crate::session::servers::ServerNumber;
+    use crate::servers::ServerNumber;
 
     #[test]
     fn beats_go_round_until_one_is_answered_and_come_back_after_some() {

@@ -45,6 +45,8 @@ mod heartbeat;
 mod outcome;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[doc(hidden)]
+pub mod servers;
 mod session;
 mod signals;
 pub mod sql;

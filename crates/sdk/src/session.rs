@@ -12,7 +12,7 @@ pub(crate) mod backoff;
 pub(crate) mod connection;
 pub(crate) mod death;
 mod secure;
-pub(crate) mod servers;
+mod servers;
 mod token;
 
 use std::error::Error as _;
@@ -30,12 +30,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
-use self::servers::{ServerNumber, Servers};
+use self::servers::Server;
 pub use self::token::read_token;
 pub(crate) use self::token::{ShownToken, Token, TokenSource};
 
 use crate::cause::root_cause;
 use crate::clock::boot_now;
+use crate::servers::{ServerNumber, Servers};
 use crate::tls::Tls;
 
 /// Messages that may wait for the transport. Few: what waits longer grows into one larger
@@ -51,7 +52,7 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 /// Where the servers are, and what to show them.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
-    servers: Servers,
+    servers: Servers<Server>,
     token: ShownToken,
 }
 
@@ -114,13 +115,13 @@ pub(crate) fn without_credentials(url: &str) -> String {
 impl Address {
     /// Reads the address of a server, or of several with commas between them.
     pub(crate) fn new(urls: &str, token: &TokenSource, tls: &Tls) -> Result<Self, BadAddress> {
-        let servers = Servers::new(urls, tls)?;
+        let servers = Servers::read(urls, tls)?;
         let token = ShownToken::new(token)?;
         Ok(Self { servers, token })
     }
 
     /// The servers, one of which is used.
-    pub(crate) const fn servers(&self) -> &Servers {
+    pub(crate) const fn servers(&self) -> &Servers<Server> {
         &self.servers
     }
 

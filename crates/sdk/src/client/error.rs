@@ -20,7 +20,7 @@ pub enum ClientError {
     /// No answer came: it is not known whether anything was done.
     #[error("server {server} cannot be reached (tried {tries} times): {reason}")]
     Unreachable {
-        /// The server.
+        /// The server; commas separate several.
         server: String,
         /// How often it was tried.
         tries: u32,

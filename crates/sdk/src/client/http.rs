@@ -3,6 +3,7 @@
 //! ```text
 //! send ─▶ answered: done
 //!     ├─▶ refused, for good: returned
+//!     ├─▶ not reached: the next server at once
 //!     └─▶ no answer, or refused for now ─▶ may it be repeated? ─no─▶ returned
 //!              ▲                                  └─yes─▶ pause, with jitter,
 //!              └────────────────────────────────────────  at least `Retry-After`
@@ -22,6 +23,7 @@ use super::error::QUEUE_FULL;
 use super::{ClientBuilder, ClientError, Refusal};
 use crate::cause::root_cause;
 use crate::clock::Stopwatch;
+use crate::servers::Servers;
 use crate::session::backoff::Backoff;
 use crate::session::{Address, BadAddress, ShownToken, without_credentials};
 use crate::tls::Tls;
@@ -38,7 +40,7 @@ pub(super) struct Http {
 #[derive(Debug)]
 struct Inner {
     client: reqwest::Client,
-    server: Url,
+    servers: Servers<Url>,
     token: ShownToken,
     tls: Tls,
     request_timeout: Duration,
@@ -134,8 +136,13 @@ impl Http {
         let bad = |reason: String| BadAddress { what: without_credentials(&url), reason };
         // The same addresses as a worker's.
         let token = Address::new(&url, &token, &tls)?.token();
-        let server = Url::parse(&url).map_err(|error| bad(error.to_string()))?;
-        let config = tls.config_for(&url).map_err(|error| bad(error.to_string()))?;
+        let all = url.split(',').map(|url| Url::parse(url.trim()));
+        let all = all.collect::<Result<_, _>>().map_err(|error| bad(error.to_string()))?;
+        let servers = Servers::new(all).ok_or_else(|| bad("it names no server".to_owned()))?;
+        // What trusts authorities will do for http:// as well.
+        let secure = servers.iter().find(|url| url.scheme() == "https");
+        let config = tls.config_for(secure.map_or("", Url::as_str));
+        let config = config.map_err(|error| bad(error.to_string()))?;
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(config)
             // A proxy for the web is not meant for the job server; and a token is
@@ -147,7 +154,8 @@ impl Http {
             .user_agent(concat!("outlast-sdk/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| bad(root_cause(&error)))?;
-        let inner = Inner { client, server, token, tls, request_timeout, retry_for };
+        let inner =
+            Inner { client, servers: servers.at_random(), token, tls, request_timeout, retry_for };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -178,8 +186,8 @@ impl Http {
     }
 
     async fn once(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, Failed> {
-        let builder = self.builder(request)?.timeout(self.inner.request_timeout);
-        let response = self.sent(builder).await?;
+        let longest = self.inner.request_timeout;
+        let response = self.at_any(request, |builder| builder.timeout(longest)).await?;
         let body = response.bytes().await.map_err(unanswered)?;
         Ok(HttpResponse {
             what: format!("answer to {} /{}", request.method, request.path.join("/")),
@@ -189,15 +197,44 @@ impl Http {
 
     /// Opens a stream of events, once.
     pub(super) async fn stream(&self, request: &HttpRequest<'_>) -> Result<Response, Failed> {
-        let builder = self.builder(request)?.header(ACCEPT, "text/event-stream");
-        let opened = self.sent(builder);
-        match tokio::time::timeout(self.inner.request_timeout, opened).await {
-            Ok(opened) => opened,
-            Err(_) => {
-                let reason = format!("no answer within {:?}", self.inner.request_timeout);
-                Err(Failed::Unanswered { reason, sent: true })
+        self.at_any(request, |builder| builder.header(ACCEPT, "text/event-stream")).await
+    }
+
+    /// Sends a request to the server that is used, or to the next one that can be reached: it has
+    /// done nothing at one that was not. One that does not answer, or not now, is left to others.
+    async fn at_any(
+        &self,
+        request: &HttpRequest<'_>,
+        prepare: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response, Failed> {
+        let servers = &self.inner.servers;
+        let mut untried = servers.count();
+        loop {
+            untried -= 1;
+            let server = servers.used();
+            let builder = prepare(self.builder(servers.server(server), request)?);
+            let failed = match self.answered(builder).await {
+                Ok(response) => return Ok(response),
+                Err(failed) => failed,
+            };
+            if failed.is_of_the_server() {
+                servers.move_on(server);
             }
+            if untried == 0 || !matches!(failed, Failed::Unanswered { sent: false, .. }) {
+                return Err(failed);
+            }
+            tracing::debug!(?failed, "server cannot be reached, trying the next one");
         }
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    async fn answered(&self, builder: RequestBuilder) -> Result<Response, Failed> {
+        let longest = self.inner.request_timeout;
+        let unanswered = |_elapsed| {
+            let reason = format!("no answer within {longest:?}");
+            Err(Failed::Unanswered { reason, sent: true })
+        };
+        tokio::time::timeout(longest, self.sent(builder)).await.unwrap_or_else(unanswered)
     }
 
     /// Sends a request, and once more if the server refuses a token that has been replaced: it has
@@ -218,8 +255,8 @@ impl Http {
         success(response).await
     }
 
-    fn builder(&self, request: &HttpRequest<'_>) -> Result<RequestBuilder, Failed> {
-        let mut url = self.inner.server.clone();
+    fn builder(&self, server: &Url, request: &HttpRequest<'_>) -> Result<RequestBuilder, Failed> {
+        let mut url = server.clone();
         match url.path_segments_mut() {
             Ok(mut segments) => {
                 segments.pop_if_empty().extend(request.path);
@@ -248,8 +285,10 @@ impl Http {
             Failed::Refused { refusal, .. } => ClientError::Refused(refusal),
             Failed::Ended => ClientError::JobEnded,
             Failed::Unanswered { reason, .. } => {
-                let server = self.inner.server.as_str().to_owned();
-                let reason = match self.inner.tls.refusal(&server).await {
+                let servers = &self.inner.servers;
+                let server = servers.iter().map(Url::as_str).collect::<Vec<_>>().join(",");
+                let used = servers.server(servers.used());
+                let reason = match self.inner.tls.refusal(used.as_str()).await {
                     Some(refused) => refused.with_remedy(),
                     None => reason,
                 };
@@ -268,6 +307,15 @@ impl Failed {
             Self::Refused { refusal, .. } if refusal.code == QUEUE_FULL => false,
             Self::Ended => false,
             Self::Refused { refusal, .. } => matches!(refusal.status, 429 | 502..=504),
+        }
+    }
+
+    /// Whether another server may well do better.
+    fn is_of_the_server(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => true,
+            Self::Refused { refusal, .. } => matches!(refusal.status, 502..=504),
+            Self::Ended => false,
         }
     }
 

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::servers::ServerNumber;
 use crate::session::backoff::Backoff;
-use crate::session::servers::ServerNumber;
 use crate::session::{Address, AttachError, Attached, Session};
 
 /// Whether there is a session.

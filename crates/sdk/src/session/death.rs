@@ -8,8 +8,8 @@ use outlast_proto::v1::DeathReport;
 use tonic::Code;
 
 use super::backoff::Backoff;
-use super::servers::ServerNumber;
 use super::{Address, BadAddress, Token, TokenSource, client};
+use crate::servers::ServerNumber;
 use crate::tls::Tls;
 use crate::worker_state::identity_bytes;
 

@@ -50,6 +50,44 @@ async fn an_enqueue_is_repeated_under_the_same_key_until_it_is_answered() {
     assert!(asked.iter().all(|asked| asked.body == r#"{"type":"t","args":[1]}"#));
 }
 
+/// Each client begins with one of them at random.
+#[tokio::test]
+async fn a_client_of_several_servers_asks_another_one_at_once_when_one_is_away() {
+    let away = {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let server = ScriptedHttp::start(std::iter::repeat_n(created(), 16)).await;
+    for _ in 0..8 {
+        let urls = format!("{away}, {}", server.url);
+        let client = Client::builder(urls).retry_for(Duration::ZERO).build().unwrap();
+        let both = within(tokio::time::timeout(Duration::from_secs(5), async {
+            tokio::join!(client.enqueue(NewJob::new("t", 1)), client.enqueue(NewJob::new("t", 1)))
+        }));
+        let (one, two) = both.await.unwrap();
+        assert_eq!((one.unwrap().id, two.unwrap().id), (id(), id()));
+    }
+    let urls = format!("{away},{away}");
+    let client = Client::builder(urls).retry_for(Duration::ZERO).build().unwrap();
+    let error = within(client.get(id())).await.unwrap_err();
+    assert!(error.to_string().starts_with(&format!("server {away}/,{away}/ cannot")), "{error}");
+    assert!(Client::new("http://a:1,b").is_err());
+}
+
+/// Both are busy at first: it asks one, the other, and the first one again.
+#[tokio::test]
+async fn a_request_that_one_server_does_not_answer_is_repeated_at_another_one() {
+    let busy = || [Answer::Says(503, BUSY, &[("retry-after", "0")]), created()];
+    let (one, two) = (ScriptedHttp::start(busy()).await, ScriptedHttp::start(busy()).await);
+    let client = Client::new(format!("{},{}", one.url, two.url)).unwrap();
+    within(client.enqueue(NewJob::new("t", 1))).await.unwrap();
+    let asked: Vec<_> = one.asked().into_iter().chain(two.asked()).collect();
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    assert!(!one.asked().is_empty() && !two.asked().is_empty(), "{asked:?}");
+    let key = asked[0].header("idempotency-key");
+    assert!(key.is_some() && asked.iter().all(|it| it.header("idempotency-key") == key));
+}
+
 #[tokio::test]
 async fn a_full_queue_is_its_producers_to_wait_for() {
     let full = r#"{"error":{"code":"QUEUE_FULL","message":"queue q is full",

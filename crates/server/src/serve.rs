@@ -97,6 +97,18 @@ pub enum ServeError {
     Schedules(#[from] ConfigureSchedulesError),
 }
 
+impl ServeError {
+    /// Whether a server may begin to serve later, without anybody's help.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Bind { .. } | Self::Dead(_) | Self::Replaced(_) => true,
+            Self::Store(error) => !matches!(error, StoreError::Corrupt(_)),
+            Self::Limits(error) => error.may_pass(),
+        }
+    }
+}
+
 impl Server {
     /// Listens on a reserved address and starts the engine over `store`.
     ///

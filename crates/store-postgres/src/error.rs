@@ -157,6 +157,34 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Whether it may be opened later, without anybody's help.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Connect { .. }
+            | Self::Tls { .. }
+            | Self::Refused(_)
+            | Self::ReadOnly { .. }
+            | Self::Replaced { .. }
+            | Self::NoPrimary { .. }
+            | Self::Busy { .. }
+            | Self::Restored { .. }
+            | Self::FailedOver(_)
+            | Self::InUse { .. } => true,
+            Self::Address { .. }
+            | Self::TooOld { .. }
+            | Self::NotDurable { .. }
+            | Self::Encoding { .. }
+            | Self::TransactionPooling { .. }
+            | Self::Schema(_)
+            | Self::Behind { .. }
+            | Self::Arrivals { .. }
+            | Self::HalfImported => false,
+        }
+    }
+}
+
 impl From<OpenError> for StoreError {
     fn from(error: OpenError) -> Self {
         match error {

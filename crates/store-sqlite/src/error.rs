@@ -80,6 +80,23 @@ pub enum OpenError {
     Sqlite(#[from] rusqlite::Error),
 }
 
+impl OpenError {
+    /// Whether it may be opened later, without anybody's help.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::InUse { .. } | Self::Sqlite(_) => true,
+            Self::NotDurable { .. }
+            | Self::NotADatabase { .. }
+            | Self::Foreign { .. }
+            | Self::Damaged { .. }
+            | Self::Schema(_)
+            | Self::Behind { .. }
+            | Self::HalfImported { .. } => false,
+        }
+    }
+}
+
 /// Says which file an error of SQLite is about.
 pub(crate) fn named(error: OpenError, path: &Path) -> OpenError {
     match error {

@@ -34,6 +34,8 @@ use crate::signals::{Hangups, Interrupts};
 const PAUSE: Duration = Duration::from_secs(1);
 /// Says that a server starts again.
 const AGAIN: &str = "--again";
+/// How long a signal that was received may take to be known.
+const LAST_SIGNALS: Duration = Duration::from_millis(20);
 /// How long the end of a server waits for what blocks a thread.
 const LAST_LOOKUPS: Duration = Duration::from_secs(1);
 
@@ -120,12 +122,15 @@ pub(crate) fn run(args: Args, environment: &Environment) -> Result<Exit, Failure
             () = stops.interrupts.next() => return Ok(Served::Ended),
         };
         let started = Started { config: &config, source: &source, engine: &started };
-        serve(store, reserved, settings, started, stops).await
+        match serve(store, reserved, settings, started, &mut stops).await {
+            Ok(Served::Replaced(_)) if stops.came_last().await => Ok(Served::Ended),
+            served => served,
+        }
     });
     let outcome = match outcome {
         Ok(Served::Ended) => Ok(Exit::Ok),
         Ok(Served::Replaced(address)) => {
-            // Nothing is waited for: a signal that comes now must reach the program that follows.
+            // Nothing is waited for: signals wait for the program that follows.
             runtime.shutdown_background();
             return Err(start_again(address, environment));
         }
@@ -148,6 +153,13 @@ impl Stops {
         let stops = Self { interrupts: Interrupts::new()?, hangups: Hangups::new()? };
         outlast_worker::signals::deliver_stops();
         Ok(stops)
+    }
+
+    /// Whether this process was asked to stop before now. From here on signals wait for the program
+    /// that is executed next.
+    async fn came_last(&mut self) -> bool {
+        outlast_worker::signals::hold_stops();
+        tokio::time::timeout(LAST_SIGNALS, self.interrupts.next()).await.is_ok()
     }
 }
 
@@ -259,7 +271,7 @@ async fn serve(
     reserved: Reserved,
     settings: ServerSettings,
     Started { config, source, engine }: Started<'_>,
-    Stops { mut interrupts, mut hangups }: Stops,
+    Stops { interrupts, hangups }: &mut Stops,
 ) -> Result<Served, Failure> {
     warn_of_switches(config);
     let (access, tls) = (Arc::clone(&settings.access), settings.tls.clone());
@@ -267,10 +279,12 @@ async fn serve(
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let in_force = settings.packs.clone();
     let server = match Server::bind(store, settings, reserved).await {
-        Err(error) if source.again => {
+        Err(error) if source.again && error.may_pass() => {
             tracing::error!("cannot start again, retrying: {error}");
-            tokio::time::sleep(PAUSE).await;
-            return Ok(Served::Replaced(config.listen));
+            return Ok(tokio::select! {
+                () = tokio::time::sleep(PAUSE) => Served::Replaced(config.listen),
+                () = interrupts.next() => Served::Ended,
+            });
         }
         bound => bound.map_err(failed)?,
     };
@@ -304,11 +318,12 @@ async fn open(config: &ServerConfig, again: bool) -> Result<Arc<dyn Store>, Fail
     let unsafe_no_fsync = config.switches.unsafe_no_fsync;
     loop {
         match store::open(&config.database, unsafe_no_fsync).await {
-            Err(failure) if again && failure.exit == Exit::Failed => {
-                tracing::error!("cannot open the store, retrying: {}", failure.message);
+            Err(unopened) if again && unopened.may_pass => {
+                let reason = unopened.failure.message;
+                tracing::error!("cannot open the store, retrying: {reason}");
                 tokio::time::sleep(PAUSE).await;
             }
-            opened => return opened,
+            opened => return Ok(opened?),
         }
     }
 }

@@ -31,21 +31,40 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Why a store was not opened.
+pub(super) struct Unopened {
+    pub(super) failure: Failure,
+    /// Whether it may be opened later, without anybody's help.
+    pub(super) may_pass: bool,
+}
+
+impl From<Unopened> for Failure {
+    fn from(unopened: Unopened) -> Self {
+        unopened.failure
+    }
+}
+
 /// Opens a store and brings its schema up to date. Durable unless a flag says otherwise.
 pub(super) async fn open(
     database: &Database,
     unsafe_no_fsync: bool,
-) -> Result<Arc<dyn Store>, Failure> {
+) -> Result<Arc<dyn Store>, Unopened> {
     match database {
         Database::Sqlite(path) => {
             let options = Options { unsafe_no_fsync, ..Options::default() };
-            let store = SqliteStore::open(path, &options).map_err(|error| unopened(&error))?;
-            Ok(Arc::new(store))
+            let opened = SqliteStore::open(path, &options).map_err(|error| Unopened {
+                failure: unopened(&error),
+                may_pass: error.may_pass(),
+            });
+            Ok(Arc::new(opened?))
         }
         Database::Postgres(url) => {
             let options = outlast_store_postgres::Options { unsafe_no_fsync, clock: None };
-            let opened = PostgresStore::open(url, &options).await;
-            Ok(Arc::new(opened.map_err(|error| unreached(&error))?))
+            let opened = PostgresStore::open(url, &options).await.map_err(|error| Unopened {
+                failure: unreached(&error),
+                may_pass: error.may_pass(),
+            });
+            Ok(Arc::new(opened?))
         }
     }
 }

@@ -28,6 +28,16 @@ pub enum ConfigureError {
     Refused(String, LimitRefusal),
 }
 
+impl ConfigureError {
+    /// Whether the store may have them later, without anybody's help.
+    pub(crate) const fn may_pass(&self) -> bool {
+        match self {
+            Self::Store(_) | Self::Unavailable(_) => true,
+            Self::Refused(..) => false,
+        }
+    }
+}
+
 impl Engine {
     /// Makes the store have these limits, which the API then cannot change, and no others from a
     /// configuration.
@@ -74,7 +84,7 @@ impl Engine {
             let _turn = engine.shared().limits_turn.lock().await;
             let mut is_logged = false;
             while let Err(error) = engine.configure_limits(&limits).await {
-                let is_hopeless = matches!(error, ConfigureError::Refused(..));
+                let is_hopeless = !error.may_pass();
                 if !is_logged || is_hopeless {
                     tracing::error!("limits of the configuration are not in force: {error}");
                     is_logged = true;

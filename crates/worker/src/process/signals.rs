@@ -23,6 +23,11 @@ pub fn start_clean() {
     sys::block_only(&STOPS);
 }
 
+/// Holds SIGTERM, SIGINT and SIGHUP back from here on, for the program that this thread executes.
+pub fn hold_stops() {
+    sys::block_only(&STOPS);
+}
+
 /// Lets SIGTERM, SIGINT and SIGHUP through to this thread, those that have come meanwhile too.
 pub fn deliver_stops() {
     sys::block_only(&[]);

@@ -3,10 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
+use outlast_cluster::{Database, Session};
+use outlast_e2e::process::{Process, run_to_end};
 use outlast_e2e::process_table::with_argument;
 use outlast_e2e::scene::await_ready;
 use outlast_e2e::wait::{HEARTBEAT, LEASE, SWEEP, eventually, within};
 use outlast_e2e::{Run, Scene, WorkerOptions};
+use rustix::process::Signal;
 use serde_json::json;
 
 const READY: Duration = Duration::from_secs(2);
@@ -139,4 +142,34 @@ fn a_worker_that_stops_while_its_server_is_away_says_that_a_result_is_lost_and_e
     await_ready(scene.api(), within(READY));
     let _heir = scene.worker("heir");
     scene.await_status(&job, "completed", within(READY + LEASE));
+}
+
+/// As a server that starts again because its store lost commits.
+#[test]
+fn a_server_that_starts_again_ends_when_it_is_stopped_and_when_no_wait_can_help() {
+    let database = Database::new().expect("PostgreSQL");
+    let migrated = run_to_end(&["migrate", "--database", &database.url], Duration::from_secs(60));
+    assert_eq!(migrated.code, Some(0), "{migrated:?}");
+    let session = Session::open(&database.url).expect("a session");
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = || {
+        let words = ["server", "--again", "--listen", "127.0.0.1:0", "--database", &database.url];
+        Process::start("again", &words.map(str::to_owned), folder.path())
+    };
+    session.run("alter table queue rename to queue_away").expect("a statement");
+    let mut server = start();
+    for _ in 0..2 {
+        let retried = server.log().matches("cannot start again, retrying").count();
+        eventually("it is tried", within(LEASE), || {
+            (server.log().matches("cannot start again, retrying").count() > retried).then_some(())
+        });
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.await_end(Duration::from_secs(3)), Some(0), "{}", server.tail());
+    let newer = "insert into outlast.migration (version, digest)
+        select max(version) + 1, 'x' from outlast.migration";
+    session.run(newer).expect("a statement");
+    let mut server = start();
+    assert_eq!(server.await_end(Duration::from_secs(10)), Some(1), "{}", server.tail());
+    assert!(server.log().contains("made by a newer outlast"), "{}", server.tail());
 }

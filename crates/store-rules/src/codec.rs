@@ -19,7 +19,9 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{ClassKey, Route};
 use outlast_store::error::StoreError;
 use outlast_store::event::{Event, EventName};
-use serde::{Deserialize, Serialize};
+use serde::de::value::StrDeserializer;
+use serde::de::{IntoDeserializer as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use uuid::Uuid;
 
 #[derive(Serialize, Deserialize)]
@@ -279,7 +281,9 @@ fn selector(text: &str, what: &str) -> Result<Selector, StoreError> {
 #[derive(Serialize, Deserialize)]
 struct EventText<'a> {
     t: i64,
-    k: EventName,
+    /// `None` for one that this build does not know.
+    #[serde(deserialize_with = "known")]
+    k: Option<EventName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     j: Option<Uuid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -316,7 +320,7 @@ pub fn events_text(events: &[Event]) -> String {
 fn event_text(event: &Event) -> EventText<'_> {
     EventText {
         t: event.at.0,
-        k: event.kind,
+        k: Some(event.kind),
         j: event.job.map(|job| job.0),
         w: event.worker.map(|worker| worker.0),
         e: event.epoch.map(|epoch| epoch.0),
@@ -337,33 +341,55 @@ fn without_nul(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
-/// Returns the events that a text stands for.
+/// Returns the events that a text stands for, `None` for each that a later build has added: it has
+/// its place, and is passed over.
 ///
 /// # Errors
 /// Returns [`StoreError::Corrupt`] when the text is not one that [`events_text`] wrote.
-pub fn events_of_text(text: &str) -> Result<Vec<Event>, StoreError> {
+pub fn events_of_text(text: &str) -> Result<Vec<Option<Event>>, StoreError> {
     let texts: Vec<EventText<'_>> = parse(text, "events")?;
-    Ok(texts
-        .into_iter()
-        .map(|text| Event {
-            at: Timestamp(text.t),
-            kind: text.k,
-            job: text.j.map(JobId),
-            worker: text.w.map(WorkerId),
-            epoch: text.e.map(Epoch),
-            job_type: text.ty.map(std::borrow::Cow::into_owned),
-            queue: text.q.map(std::borrow::Cow::into_owned),
-            state: text.s.and_then(|state| State::parse(&state)),
-            outcome: text.o.and_then(|outcome| Outcome::parse(&outcome)),
-            attempt: text.a,
-            duration: text.d.map(Span),
-            by: text.by.into_owned(),
-            evidence: Evidence {
-                code: text.ec.and_then(|code| EvidenceCode::parse(&code)),
-                text: text.ev.into_owned(),
-            },
-        })
-        .collect())
+    Ok(texts.into_iter().map(event_of).collect())
+}
+
+fn event_of(text: EventText<'_>) -> Option<Event> {
+    Some(Event {
+        at: Timestamp(text.t),
+        kind: text.k?,
+        job: text.j.map(JobId),
+        worker: text.w.map(WorkerId),
+        epoch: text.e.map(Epoch),
+        job_type: text.ty.map(std::borrow::Cow::into_owned),
+        queue: text.q.map(std::borrow::Cow::into_owned),
+        state: text.s.and_then(|state| State::parse(&state)),
+        outcome: text.o.and_then(|outcome| Outcome::parse(&outcome)),
+        attempt: text.a,
+        duration: text.d.map(Span),
+        by: text.by.into_owned(),
+        evidence: Evidence {
+            code: text.ec.and_then(|code| EvidenceCode::parse(&code)),
+            text: text.ev.into_owned(),
+        },
+    })
+}
+
+/// Reads the name of an event, if this build knows it.
+fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<EventName>, D::Error> {
+    struct Word;
+
+    impl Visitor<'_> for Word {
+        type Value = Option<EventName>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("the name of an event")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Self::Value, E> {
+            let word: StrDeserializer<'_, serde::de::value::Error> = word.into_deserializer();
+            Ok(EventName::deserialize(word).ok())
+        }
+    }
+
+    deserializer.deserialize_str(Word)
 }
 
 fn parse<'a, T: Deserialize<'a>>(text: &'a str, what: &str) -> Result<T, StoreError> {

@@ -383,7 +383,7 @@ impl<'q> Reading<'q> {
                 LanePosition { n: batch.n, i: i + 1 }
             };
             self.cursor.positions.insert(lane, next);
-            if self.query.matches(&event) {
+            if let Some(event) = event.filter(|event| self.query.matches(event)) {
                 self.events.push((self.cursor.text(), event));
             }
         }

@@ -64,6 +64,7 @@ use std::future::Future;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use outlast_store::event::EventName;
 use outlast_store::store::{Clock, Store};
 
 pub use world::{Hand, World};
@@ -82,6 +83,12 @@ pub trait Harness {
     /// Makes every gate count `by` attempts more, which no command ever does. Only cases need it.
     fn miscount(&self, store: &Self::Store, by: i32) {
         panic!("{store:?} cannot be made to count {by} more");
+    }
+
+    /// Makes every event of this name one that this build does not know, as a later build stores
+    /// them beside this one. Only cases need it.
+    fn misname(&self, store: &Self::Store, name: EventName) {
+        panic!("{store:?} cannot be made to store other events than {name:?}");
     }
 
     /// Waits for a call of the store.

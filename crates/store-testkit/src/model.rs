@@ -44,7 +44,7 @@ use outlast_core::worker::order::StandingOrder;
 use outlast_store::arrival::EnqueuedArrived;
 use outlast_store::command::{Batch, BatchId, ClassId, Command};
 use outlast_store::error::StoreError;
-use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::event::{EventName, EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
@@ -138,6 +138,17 @@ impl ModelStore {
     pub fn miscount(&self, by: i32) -> Result<(), StoreError> {
         for row in self.open()?.gates.values_mut() {
             row.record.in_flight = row.record.in_flight.saturating_add_signed(by.into());
+        }
+        Ok(())
+    }
+
+    /// Makes every event of this name one that this build does not know, and that no read returns.
+    ///
+    /// # Errors
+    /// Returns [`StoreError::Closed`] after a close.
+    pub fn misname(&self, name: EventName) -> Result<(), StoreError> {
+        for batch in self.open()?.events.values_mut().flat_map(|lane| lane.values_mut()) {
+            batch.retain(|event| event.kind != name);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use outlast_cluster::Database;
+use outlast_store::event::EventName;
 use outlast_store::{Clock, Store as _};
 use outlast_store_postgres::{Options, PostgresStore};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -77,6 +78,14 @@ impl Harness for Databases {
         self.runtime.block_on(async {
             let client = sql(&self.database.url).await;
             client.execute(miscount, &[&i64::from(by)]).await.unwrap();
+        });
+    }
+
+    fn misname(&self, _store: &PostgresStore, name: EventName) {
+        let rename = "update event_batch set body = replace(body, $1, '\"k\":\"job.invented\"')";
+        let known = format!("\"k\":\"{}\"", name.word());
+        self.runtime.block_on(async {
+            sql(&self.database.url).await.execute(rename, &[&known]).await.unwrap();
         });
     }
 

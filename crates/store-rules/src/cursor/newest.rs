@@ -91,9 +91,8 @@ impl<'q> Newest<'q> {
         let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
         let numbers = (0..count).rev();
         for (event, i) in events.into_iter().rev().zip(numbers) {
-            if place(i) >= self.end || !self.query.of.matches(&event) {
-                continue;
-            }
+            let wanted = event.filter(|event| self.query.of.matches(event));
+            let Some(event) = wanted.filter(|_| place(i) < self.end) else { continue };
             self.events.push((place(i + 1).to_string(), event));
             if self.events.len() >= self.limit {
                 self.stopped = Some(place(i));

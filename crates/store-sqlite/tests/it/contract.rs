@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use outlast_store::event::EventName;
 use outlast_store::{Clock, Store as _};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
 use outlast_store_rules::codec;
@@ -54,6 +55,12 @@ impl Harness for Files {
     fn miscount(&self, store: &SqliteStore, by: i32) {
         let db = Connection::open(store.path()).unwrap();
         db.execute("update gate set in_flight = in_flight + ?", [by]).unwrap();
+    }
+
+    fn misname(&self, store: &SqliteStore, name: EventName) {
+        let db = Connection::open(store.path()).unwrap();
+        let rename = "update event_batch set body = replace(body, ?1, '\"k\":\"job.invented\"')";
+        db.execute(rename, [format!("\"k\":\"{}\"", name.word())]).unwrap();
     }
 
     fn block_on<F: Future>(&self, call: F) -> F::Output {

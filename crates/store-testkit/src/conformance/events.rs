@@ -11,7 +11,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
     Batch, BatchId, ClaimFrom, Claimant, Command, First, Renew, ReportedOutcome,
 };
-use outlast_store::event::{EventQuery, NewestPage, NewestQuery};
+use outlast_store::event::{EventName, EventQuery, NewestPage, NewestQuery};
 use outlast_store::reply::Reply;
 use outlast_store::store::{Clock, Store};
 use uuid::Uuid;
@@ -24,6 +24,7 @@ cases![
     readers_pass_hundreds_of_servers,
     events_of_a_job_are_whole_wherever_it_is,
     start_that_is_reported_again_is_no_event,
+    events_that_a_later_build_has_added_are_passed_over,
     newest_events_are_read_back_to_front,
     newest_events_are_of_the_time_and_the_job_asked_for,
 ];
@@ -274,6 +275,40 @@ fn events_of_a_job_are_whole_wherever_it_is<H: Harness>(world: &mut World<'_, H>
     check_events_of(world, id);
     world.finish(&in_flight.expect("it is held"), hand, ReportedOutcome::Interrupted).ok();
     check_events_of(world, id);
+}
+
+/// Two builds may use one store while it is upgraded.
+fn events_that_a_later_build_has_added_are_passed_over<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
+    let query = |after, limit| {
+        let (names, queues, job) = (vec!["job.*".to_owned()], Vec::new(), Some(id));
+        EventQuery { after, names, queues, job, worker: None, limit }
+    };
+    let kinds = |world: &World<'_, H>| {
+        let newest = NewestQuery { of: query(None, 100), since: None, until: None, before: None };
+        let newest = world.ask(world.store().newest_events(newest)).events;
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = world.ask(world.store().events(query(after, 1)));
+            all.extend(page.events.into_iter().map(|(_, event)| event.kind));
+            after = Some(page.next);
+            if page.is_complete {
+                break;
+            }
+        }
+        assert!(newest.iter().map(|(_, event)| event.kind).eq(all.iter().copied()));
+        all
+    };
+    let mut expected = kinds(world);
+    assert!(expected.contains(&EventName::JobEnqueued), "{expected:?}");
+    for name in [EventName::JobEnqueued, EventName::JobStarted, EventName::JobCompleted] {
+        world.harness().misname(world.store(), name);
+        expected.retain(|kind| *kind != name);
+        assert_eq!(kinds(world), expected);
+    }
 }
 
 /// A worker that attaches again repeats what the last session may not have heard.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use outlast_store::Clock;
+use outlast_store::event::EventName;
 use outlast_store_testkit::conformance::{self, Harness, check};
 use outlast_store_testkit::model::ModelStore;
 
@@ -22,6 +23,10 @@ impl Harness for Model {
 
     fn miscount(&self, store: &ModelStore, by: i32) {
         assert!(store.miscount(by).is_ok());
+    }
+
+    fn misname(&self, store: &ModelStore, name: EventName) {
+        assert!(store.misname(name).is_ok());
     }
 
     /// The model answers at once: a call that waits is a bug.

@@ -37,6 +37,7 @@ pub mod worker;
 use std::borrow::Cow;
 
 use outlast_core::job::{EventKind, Transition};
+use outlast_core::limit::GateId;
 use outlast_store::command::EndDetail;
 use outlast_store::event::Event;
 use outlast_store::tally::Changes;
@@ -70,4 +71,6 @@ pub struct Decided<'a> {
     pub detail: Cow<'a, EndDetail>,
     /// Why the job ended without an attempt; else empty.
     pub ended_by: &'static str,
+    /// The gates that count the attempt, if this gives the job out.
+    pub gates: Vec<GateId>,
 }

@@ -54,6 +54,8 @@ use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 
 use crate::apply::batch::BatchState;
+use crate::apply::claim::lane::LaneGate;
+use crate::apply::limit::Limits;
 use crate::apply::loaded::{KnownWorker, Loaded};
 use crate::apply::step::{Step, needs_class, step};
 use crate::apply::sweep::Due;
@@ -307,6 +309,13 @@ pub trait LimitTables: Transaction {
 
     /// Deletes a limit.
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Self::Error>;
+
+    /// Returns the limits that hold until the batch ends.
+    async fn limits_in_force(&mut self) -> Result<Limits, Self::Error>;
+
+    /// Notes that a job has started that had to pass these gates, whatever they count: uses their
+    /// rates, and makes those of them that no job has passed before.
+    async fn pass(&mut self, gates: &[LaneGate]) -> Result<(), Self::Error>;
 
     /// Locks gates and counts again who holds them, with what the batch has done so far; returns
     /// those that count wrongly. A gate that another transaction has locked is left out.

@@ -20,6 +20,8 @@ use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply}
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 use outlast_store_rules::apply::batch::BatchState;
+use outlast_store_rules::apply::claim::lane::LaneGate;
+use outlast_store_rules::apply::limit::Limits;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::step::Step;
 use outlast_store_rules::apply::sweep::Due;
@@ -306,6 +308,14 @@ impl LimitTables for Tx<'_> {
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), Failure> {
         self.remove_limit(name);
         Ok(())
+    }
+
+    async fn limits_in_force(&mut self) -> Result<Limits, Failure> {
+        self.hold_limits().await
+    }
+
+    async fn pass(&mut self, gates: &[LaneGate]) -> Result<(), Failure> {
+        self.pass_gates(gates).await
     }
 
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Failure> {

@@ -38,11 +38,8 @@ use crate::row::{STORED, get, text};
 use crate::writer::Tx;
 use crate::writer::claim::TAKE_CHOSEN;
 use crate::writer::limit::LOCK;
-pub(super) use sql::LANES;
-use sql::VERSION_SHARED;
-use sql::{
-    COUNT_GATES, FIRST, FRONT, HEADS, KEEP_STARTS, KEYS, LOCK_GATES, MAKE_GATES, NOT_PAUSED, RECENT,
-};
+use sql::{COUNT_GATES, FIRST, FRONT, HEADS, KEYS, LOCK_GATES, MAKE_GATES, NOT_PAUSED, RECENT};
+pub(super) use sql::{KEEP_STARTS, LANES, VERSION_SHARED};
 
 /// Of the locks of gates that are being made: `lim` as a number.
 pub(super) const MAKING: i32 = 0x006c_696d;

@@ -8,6 +8,7 @@ use outlast_store::limit::{Miscount, rate_columns};
 use outlast_store::queue::QueueRecord;
 use outlast_store::{StoreError, limit_columns};
 use outlast_store_rules::apply::claim::gates::Gates;
+use outlast_store_rules::apply::claim::lane::LaneGate;
 use outlast_store_rules::apply::limit::Limits;
 use outlast_store_rules::backend::FoundLimit;
 use outlast_store_rules::codec;
@@ -20,7 +21,7 @@ use crate::read::queue::{SETTINGS, settings_of};
 use crate::row::{get, int, text};
 use crate::writer::Tx;
 use crate::writer::depth::delete_nothing;
-use crate::writer::lanes::MAKING;
+use crate::writer::lanes::{KEEP_STARTS, MAKING, VERSION_SHARED};
 
 /// Held shared by claims that limits concern, and alone while a limit is changed: `limits` as a
 /// number.
@@ -86,6 +87,16 @@ const RECOUNT: &str = "with held as materialized (
          coalesce((select l.n from held l where l.id = k.id), 0),
          exists (select 1 from gate g where g.id = any(array[k.id]))
      from unnest($1::bigint[]) k(id)";
+
+/// Makes those gates that do not exist, waiting for others that do so.
+const MAKE_PASSED: &str = "insert into gate (id, limit_name, value, used_until)
+     select k.id, k.limit_name, k.value, 0
+     from unnest($1::bigint[], $2::text[], $3::text[]) k(id, limit_name, value)
+     order by k.id on conflict do nothing";
+
+/// Locks gates, waiting for others that have locked them: claims do not wait for any.
+const LOCK_PASSED: &str = "select g.id, g.used_until from gate g
+     where g.id = any($1::bigint[]) order by g.id for update";
 
 /// How long a server is silent before its rows are taken over.
 const SILENT_MS: i64 = 60 * 60 * 1000;
@@ -157,6 +168,48 @@ impl Tx<'_> {
         let known = KnownLimits { version, limits: Limits::of(all, queues) };
         self.cache.limits.known = Some(known.clone());
         Ok(known)
+    }
+
+    /// Returns the limits, which nobody changes until the batch ends.
+    pub(super) async fn hold_limits(&mut self) -> Result<Limits, Failure> {
+        let rows = self.query(VERSION_SHARED, values![LOCK]).await?;
+        let Some(version) = rows.first() else {
+            return Err(Failure::Again(Conflict::Stale, "limits are being changed".into()));
+        };
+        let version = get(version, 0)?;
+        let limits = self.known_limits().await?.limits;
+        self.confirm_limits(version)?;
+        Ok(limits)
+    }
+
+    /// Uses the rates of gates for one more start, and makes those that no job has passed before.
+    pub(super) async fn pass_gates(&mut self, gates: &[LaneGate]) -> Result<(), Failure> {
+        if gates.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = gates.iter().map(|gate| gate.id.0).collect();
+        let names: Vec<String> = gates.iter().map(|gate| gate.name.to_string()).collect();
+        let of: Vec<Option<String>> =
+            gates.iter().map(|gate| gate.value.as_deref().map(text)).collect();
+        let statements = vec![
+            Statement::new(MAKE_PASSED, values![ids.clone(), names, of]),
+            Statement::new(LOCK_PASSED, values![ids]),
+        ];
+        let read = self.query_all(statements).await?;
+        let mut used: HashMap<i64, i64> = HashMap::new();
+        for row in read.last().map_or(&[][..], Vec::as_slice) {
+            used.insert(get(row, 0)?, get(row, 1)?);
+        }
+        let (mut ids, mut until) = (Vec::new(), Vec::new());
+        for gate in gates {
+            let before = gate.used(used.get(&gate.id.0).copied().unwrap_or(0));
+            ids.push(gate.id.0);
+            until.push(before.after(1, self.batch.context.now).used_until);
+        }
+        self.write(KEEP_STARTS, values![ids, until]);
+        // A claim of this batch reads them again.
+        self.gates = Gates::default();
+        Ok(())
     }
 
     /// Returns the limits and settings by which claims are judged.

@@ -64,7 +64,14 @@ fn is_held(loaded: &Loaded, adopt: &Adopt) -> bool {
 fn decided(adopt: &Adopt, kind: EventKind, transition: Transition) -> Decided<'_> {
     let evidence = Evidence::from(ADOPTED);
     let detail = Cow::Owned(EndDetail { evidence, ..EndDetail::default() });
-    Decided { transition, kind, by: Cow::Borrowed(&adopt.by), detail, ended_by: "" }
+    Decided {
+        transition,
+        kind,
+        by: Cow::Borrowed(&adopt.by),
+        detail,
+        ended_by: "",
+        gates: Vec::new(),
+    }
 }
 
 /// Returns the events that say what was lost.

@@ -36,5 +36,6 @@ pub fn order<'a>(
         by: Cow::Borrowed(&order.by),
         detail: Cow::Owned(EndDetail::default()),
         ended_by: if kind == EventKind::Cancel { "cancelled" } else { "" },
+        gates: Vec::new(),
     })
 }

@@ -30,6 +30,7 @@ pub fn start<'a>(
             ..EndDetail::default()
         }),
         ended_by: "",
+        gates: Vec::new(),
     })
 }
 
@@ -82,7 +83,14 @@ pub fn finish<'a>(
         Cow::Owned(EndDetail { evidence, ..finish.detail.clone() })
     };
     let kind = event_of(finish, alone).kind();
-    Ok(Decided { transition, kind, by: Cow::Borrowed(&finish.by), detail, ended_by: "" })
+    Ok(Decided {
+        transition,
+        kind,
+        by: Cow::Borrowed(&finish.by),
+        detail,
+        ended_by: "",
+        gates: Vec::new(),
+    })
 }
 
 /// Checks that an attempt that reports progress still counts.

@@ -267,6 +267,7 @@ pub fn step<'a>(
         outbox.gates.release(&attempt.gates, stored.class, stored.keys.lane());
         outbox.ended.push(ended(loaded, decided, now));
     }
+    outbox.gates.charge(&decided.gates);
     let rows = Step {
         seq: loaded.seq,
         removal: removal(loaded, decided),
@@ -368,7 +369,7 @@ fn put<'a>(loaded: &Loaded, decided: &'a Decided<'_>, class: ClassId, now: Times
             since: now,
         }),
         Place::Active => match transition.hold {
-            Hold::Take(holder) => Put::Active(Box::new(taken(loaded, transition, holder, now))),
+            Hold::Take(holder) => Put::Active(Box::new(taken(loaded, decided, holder, now))),
             Hold::None | Hold::Keep(_) | Hold::Drop(_) => Put::Nowhere,
         },
         // The terminal row of a cancelled job was made when it was cancelled.
@@ -377,8 +378,9 @@ fn put<'a>(loaded: &Loaded, decided: &'a Decided<'_>, class: ClassId, now: Times
     }
 }
 
-/// Returns the row of an attempt that is noted after it began. Limits do not count it.
-fn taken(loaded: &Loaded, transition: &Transition, holder: Holder, now: Timestamp) -> ActiveRow {
+/// Returns the row of an attempt that is noted after it began.
+fn taken(loaded: &Loaded, decided: &Decided<'_>, holder: Holder, now: Timestamp) -> ActiveRow {
+    let transition = &decided.transition;
     ActiveRow {
         seq: loaded.seq,
         counters: Counters::after(transition),
@@ -390,7 +392,7 @@ fn taken(loaded: &Loaded, transition: &Transition, holder: Holder, now: Timestam
         visibility: None,
         visible_until: None,
         deadline: None,
-        gates: Vec::new(),
+        gates: decided.gates.clone(),
     }
 }
 

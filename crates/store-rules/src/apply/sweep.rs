@@ -64,6 +64,7 @@ pub fn due<'a>(loaded: &Loaded, due: Due, nth: usize, context: &Context) -> Opti
         by: Cow::Borrowed(SWEEPER),
         detail: Cow::Owned(detail),
         ended_by: if kind == EventKind::Expire { EXPIRED } else { "" },
+        gates: Vec::new(),
     })
 }
 
@@ -93,6 +94,7 @@ pub fn strand<'a>(
         by: Cow::Borrowed(TIMEOUT_MONITOR),
         detail: Cow::Owned(detail),
         ended_by: STRANDED,
+        gates: Vec::new(),
     })
 }
 

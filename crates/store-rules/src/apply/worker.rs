@@ -394,6 +394,7 @@ impl<'a> Release<'a> {
             by: Cow::Borrowed(self.by),
             detail: Cow::Owned(detail),
             ended_by: "",
+            gates: Vec::new(),
         }
     }
 }

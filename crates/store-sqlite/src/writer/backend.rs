@@ -23,6 +23,7 @@ use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::claim::fair::Shares;
+use outlast_store_rules::apply::claim::lane::LaneGate;
 use outlast_store_rules::apply::limit::Limits;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::apply::step::Step;
@@ -242,6 +243,14 @@ impl LimitTables for Tx<'_> {
 
     fn delete_limit(&mut self, name: &LimitName) -> Result<(), StoreError> {
         self.remove_limit(name)
+    }
+
+    async fn limits_in_force(&mut self) -> Result<Limits, StoreError> {
+        Ok(self.cache.limits.clone())
+    }
+
+    async fn pass(&mut self, gates: &[LaneGate]) -> Result<(), StoreError> {
+        self.pass_gates(gates)
     }
 
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, StoreError> {

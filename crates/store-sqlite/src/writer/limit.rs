@@ -16,7 +16,7 @@ use outlast_store_rules::apply::claim::driver::{
     FoundLane, FoundLanes, LaneSearch, LaneSource, Memory, TakeResult, Taken, claim_by_limits,
 };
 use outlast_store_rules::apply::claim::gates::Gates;
-use outlast_store_rules::apply::claim::lane::{Lane, LaneJob};
+use outlast_store_rules::apply::claim::lane::{Lane, LaneGate, LaneJob};
 use outlast_store_rules::apply::claim::lane_scan::LaneRange;
 use outlast_store_rules::apply::claim::plan::{FirstJob, FirstPassPlan};
 use outlast_store_rules::apply::limit::Limits;
@@ -154,6 +154,28 @@ impl Tx<'_> {
             let sql = "update gate set in_flight = in_flight + ? where id = ?";
             self.execute(sql, (by, gate.0))?;
         }
+        Ok(())
+    }
+
+    /// Uses the rates of gates for one more start, and makes those that no job has passed before.
+    pub(super) fn pass_gates(&mut self, gates: &[LaneGate]) -> Result<(), StoreError> {
+        for gate in gates {
+            self.make_gate(gate)?;
+            let select = "select used_until from gate where id = ?";
+            let used_until = self.db.query_row(select, [gate.id.0], |row| row.get(0));
+            let before = gate.used(used_until.map_err(failed)?);
+            let after = before.after(1, self.batch.context.now).used_until;
+            self.execute("update gate set used_until = ? where id = ?", (after, gate.id.0))?;
+        }
+        Ok(())
+    }
+
+    fn make_gate(&mut self, gate: &LaneGate) -> Result<(), StoreError> {
+        self.execute(
+            "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
+             values (?, ?, ?, 0, 0)",
+            (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
+        )?;
         Ok(())
     }
 
@@ -408,11 +430,7 @@ impl LaneSource for Source<'_, '_> {
     fn keep_starts(&mut self, lanes: &[&Lane]) -> Result<(), StoreError> {
         for lane in lanes {
             for gate in self.gates.unmade(lane) {
-                self.tx.execute(
-                    "insert or ignore into gate (id, limit_name, value, in_flight, used_until)
-                     values (?, ?, ?, 0, 0)",
-                    (gate.id.0, gate.name.as_str(), gate.value.as_deref()),
-                )?;
+                self.tx.make_gate(gate)?;
             }
             for (gate, used_until) in self.gates.take_used(lane) {
                 self.tx

@@ -1,7 +1,9 @@
 //! What a store lost when a standby took the place of its primary.
 
+use outlast_core::gate::Rate;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Refusal, State};
+use outlast_core::limit::Limit;
 use outlast_core::time::Span;
 use outlast_store::command::{Adopt, Command, Lost, LostFact, NoteLoss, ReportedOutcome};
 use outlast_store::event::{Event, EventName, EventQuery};
@@ -10,7 +12,8 @@ use outlast_store::store::Store as _;
 use uuid::Uuid;
 
 use crate::conformance::Harness;
-use crate::conformance::world::{Hand, World, failed};
+use crate::conformance::limit::per_tenant;
+use crate::conformance::world::{Hand, World, failed, finish};
 
 cases![
     job_that_a_worker_holds_is_given_to_no_other,
@@ -18,6 +21,7 @@ cases![
     attempt_whose_start_was_lost_counts_as_started,
     job_that_waits_for_a_time_is_adopted,
     only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted,
+    limits_count_what_is_adopted,
     each_loss_is_an_event,
 ];
 
@@ -121,6 +125,33 @@ fn only_a_higher_epoch_of_a_worker_with_a_lease_is_adopted<H: Harness>(world: &m
     assert_eq!(adopt(world, id, hand, 2), no_holder);
     assert_eq!(adopt(world, JobId(Uuid::nil()), hand, 2), Err(MoveRefusal::NotFound));
     assert_eq!(world.read(id).state, State::Available);
+}
+
+/// It runs, though the limit be full: no other job of the tenant starts until both have ended.
+fn limits_count_what_is_adopted<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let rate = Rate::new(2, Span::from_secs(3600));
+    world.limit(Limit { rate: Some(rate.unwrap()), ..per_tenant(1) });
+    let jobs = [(); 3].map(|()| world.of_tenant("a"));
+    let first = world.grab(hand, 1).jobs.remove(0);
+    assert_eq!(first.job.id, jobs[0]);
+    adopt(world, jobs[1], hand, 5).unwrap();
+    world.check_gates();
+    assert_eq!(world.in_flight("tenant"), 2);
+    world.finish(&first, hand, ReportedOutcome::Completed).unwrap();
+    assert_eq!(world.grab_ids(hand, 1), []);
+    let fence = hand.fence(Epoch(5));
+    world.moved(finish(jobs[1], fence, ReportedOutcome::Completed)).unwrap();
+    assert_eq!(world.in_flight("tenant"), 0);
+    // Its start has used the rate.
+    assert_eq!(world.grab_ids(hand, 1), []);
+    world.wait(Span::from_secs(3600));
+    assert_eq!(world.grab_ids(hand, 1), [jobs[2]]);
+    // One whose gate no job has passed before.
+    let other = world.of_tenant("b");
+    adopt(world, other, hand, 2).unwrap();
+    world.check_gates();
+    assert_eq!(world.in_flight("tenant"), 2);
 }
 
 fn each_loss_is_an_event<H: Harness>(world: &mut World<'_, H>) {

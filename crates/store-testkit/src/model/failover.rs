@@ -31,14 +31,17 @@ impl Tx<'_> {
         let claimed = self.bench.decide(&failover::as_claimable(&row.job), event, 0)?;
         let from = row.job.state;
         let step = Transition { from, next_epoch: adopt.epoch, ..claimed };
+        let limits = self.tables.limits_in_force();
+        let gates = limits.gates_of(&row.stored.key, &row.stored.keys);
         let attempt = ActiveRow {
             worker: Some(adopt.worker),
             plain: None,
             claimed: self.now(),
             visible: None,
             pack_digest: None,
-            gates: Vec::new(),
+            gates: gates.iter().map(|gate| gate.id).collect(),
         };
+        self.tables.charge(&gates, self.now());
         let cause = Cause { kind: EventKind::Claim, by: &adopt.by, detail: &detail };
         self.apply_transition(seq, &step, &cause, Some(attempt)).ok_or(MoveRefusal::NotFound)
     }

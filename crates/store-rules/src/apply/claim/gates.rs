@@ -43,13 +43,8 @@ impl Read {
 
     /// Returns the gate as it is once `more` have started.
     fn after(self, gate: &LaneGate, more: u32, now: Timestamp) -> Gate {
-        let present = Gate {
-            concurrency: gate.concurrency,
-            in_flight: u64::try_from(self.in_flight).unwrap_or(0),
-            rate: gate.rate,
-            used_until: self.used_until,
-        };
-        present.after(more, now)
+        let in_flight = u64::try_from(self.in_flight).unwrap_or(0);
+        Gate { in_flight, ..gate.used(self.used_until) }.after(more, now)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use outlast_core::gate::Rate;
+use outlast_core::gate::{Gate, Rate};
 use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_store::command::ClassId;
@@ -34,6 +34,14 @@ pub struct LaneGate {
     pub concurrency: Option<u32>,
     /// Most starts in a period.
     pub rate: Option<Rate>,
+}
+
+impl LaneGate {
+    /// Returns the gate as it is while nothing holds it, when starts have used its rate so far.
+    #[must_use]
+    pub const fn used(&self, used_until: i64) -> Gate {
+        Gate { concurrency: self.concurrency, in_flight: 0, rate: self.rate, used_until }
+    }
 }
 
 /// Claimable jobs that pass the same gates.

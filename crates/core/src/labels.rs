@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::containment;
-use crate::selector::{is_label_name, is_label_value};
+use crate::selector::{Selector, is_label_name, is_label_value};
 
 /// The label of a worker's pool.
 pub const POOL: &str = "pool";
@@ -36,6 +36,13 @@ pub struct Facts<'a> {
 #[must_use]
 pub fn of_pack(pack: &str, digest: &str) -> (String, String) {
     (format!("{PACK}{pack}"), short_digest(digest).to_owned())
+}
+
+/// Returns which files of its action's pack a job wants to run with, if it does not run with any.
+#[must_use]
+pub fn pinned_pack<'s>(requires: &'s Selector, action: &str) -> Option<&'s str> {
+    let (pack, _) = action.split_once('.')?;
+    requires.only(&format!("{PACK}{pack}"))
 }
 
 /// Returns as much of a digest as people are shown, and labels have.
@@ -170,6 +177,19 @@ mod tests {
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn pinned_job_asks_for_one_digest_of_the_pack_of_its_action() {
+        let (label, value) = of_pack("ops", "12a60748f371aaaa");
+        let pinned = Selector::default().pinned(label, value);
+        assert_eq!(pinned_pack(&pinned, "ops.which"), Some("12a60748f371"));
+        for action in ["other.which", "ops", "opsx.which"] {
+            assert_eq!(pinned_pack(&pinned, action), None, "{action}");
+        }
+        for any in ["", "pack/ops", "!pack/ops", "pack/ops in (a, b)", "pack/ops != a"] {
+            assert_eq!(pinned_pack(&any.parse().unwrap(), "ops.which"), None, "{any}");
+        }
     }
 
     #[test]

@@ -115,6 +115,17 @@ impl Selector {
         Self(self.0.into_iter().filter(|requirement| requirement.label != label).collect())
     }
 
+    /// Returns the one value that it allows a label to have; `None` if it allows several, or none.
+    #[must_use]
+    pub fn only(&self, label: &str) -> Option<&str> {
+        self.0.iter().filter(|requirement| requirement.label == label).find_map(|it| {
+            match &it.test {
+                Test::In(values) if values.len() == 1 => values.first().map(String::as_str),
+                Test::Exists | Test::Missing | Test::In(_) | Test::NotIn(_) => None,
+            }
+        })
+    }
+
     /// Returns whether a worker with these labels matches; `label` looks one up.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| requirement.holds(&label))

@@ -67,6 +67,9 @@ pub struct Delivery {
     pub max_attempts: u32,
     /// What it may use. Only a worker that runs actions can hold a job to it.
     pub resources: Resources,
+    /// The beginning of the digest of the pack that it must run with; empty for any. Only a worker
+    /// that runs actions has packs.
+    pub pack_digest: String,
 }
 
 impl Delivery {
@@ -85,6 +88,7 @@ impl Delivery {
             checkpoint: wire.checkpoint,
             idempotency_key: wire.idempotency_key,
             max_attempts: wire.max_attempts,
+            pack_digest: wire.pack_digest,
             // The server has checked them.
             resources: wire.resources.map_or(Resources::NONE, |limits| {
                 Resources::new(limits.memory_bytes, limits.cpu_millis, limits.processes)

@@ -309,6 +309,9 @@ pub struct Delivery {
     /// what it may use; absent without a limit
     #[prost(message, optional, tag = "13")]
     pub resources: ::core::option::Option<Resources>,
+    /// of the pack that it must run, shortened; empty for any
+    #[prost(string, tag = "14")]
+    pub pack_digest: ::prost::alloc::string::String,
 }
 /// Limits of one attempt. What is absent is not limited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

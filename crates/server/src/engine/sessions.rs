@@ -138,7 +138,7 @@ pub(crate) struct Validated {
 }
 
 impl Validated {
-    fn of(job: &StoredJob) -> Option<Box<Self>> {
+    pub(crate) fn of(job: &StoredJob) -> Option<Box<Self>> {
         let digest = json::field(&job.payload.extra, VALIDATED_WITH)?;
         let digest = digest.get().trim_matches('"');
         let is_known = !digest.is_empty() && digest != "null";

@@ -1,6 +1,6 @@
 //! From Hello to Welcome.
 
-use outlast_core::id::WorkerId;
+use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Phase, WorkerEvent};
 use outlast_core::worker::order::{GivenOrder, WorkerOrder, in_force, standing_that_counts};
@@ -8,9 +8,11 @@ use outlast_proto::v1::server_message::Body;
 use outlast_proto::v1::{
     self, Hello, Order, Orders, RefusalCode, Refused, ServerMessage, SetPhase, Welcome, order,
 };
+use outlast_store::StoreError;
 use outlast_store::command::{Attach, WorkerMove};
 use outlast_store::record::InFlightJob;
 use outlast_store::reply::RenewRefusal;
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::clock::boot_time;
 use crate::engine::input::Input;
 use crate::engine::output::OutputSender;
 use crate::engine::profile::Profile;
-use crate::engine::sessions::{AttachedAs, AttemptProgress, InFlightAttempt, Session};
+use crate::engine::sessions::{AttachedAs, AttemptProgress, InFlightAttempt, Session, Validated};
 use crate::engine::{Engine, Unavailable};
 use crate::session::convert::refused;
 use crate::session::{convert, reconcile};
@@ -107,7 +109,8 @@ pub(super) async fn attach(
     let of = AttachedAs { worker, number: attached.session, name: &hello.name };
     let mut session = Session::new(of, Arc::clone(&profile), outgoing.outputs.clone(), closer);
     session.set_running(phase == Phase::Running);
-    hold(&mut session, &in_flight, &hello);
+    let validated = validated(engine, &in_flight).await.map_err(unavailable)?;
+    hold(&mut session, &in_flight, &hello, validated);
     engine.shared().leases.watch().welcomed(worker, boot_time());
     let send = |body| {
         let message = ServerMessage { session: attached.session, body: Some(body) };
@@ -189,8 +192,28 @@ async fn order_in_force(
     }
 }
 
+/// Returns with which files of their packs jobs were validated of which no start is stored: a later
+/// report says whether they run with the same. With a start, that was stored too.
+async fn validated(
+    engine: &Engine,
+    stored: &[InFlightJob],
+) -> Result<HashMap<JobId, Box<Validated>>, StoreError> {
+    let mut all = HashMap::new();
+    for attempt in stored.iter().filter(|attempt| !attempt.started) {
+        let record = engine.store().job(attempt.job).await?;
+        let validated = record.and_then(|record| Validated::of(&record.job));
+        all.extend(validated.map(|validated| (attempt.job, validated)));
+    }
+    Ok(all)
+}
+
 /// Records what both sides say that the worker holds.
-fn hold(session: &mut Session, stored: &[InFlightJob], hello: &Hello) {
+fn hold(
+    session: &mut Session,
+    stored: &[InFlightJob],
+    hello: &Hello,
+    mut validated: HashMap<JobId, Box<Validated>>,
+) {
     for attempt in stored.iter().filter(|attempt| {
         hello
             .held
@@ -207,7 +230,7 @@ fn hold(session: &mut Session, stored: &[InFlightJob], hello: &Hello) {
                 AttemptProgress::Delivered
             },
             isolated: attempt.isolated,
-            validated: None,
+            validated: validated.remove(&attempt.job),
         };
         session.hold(attempt.job, here);
     }
@@ -238,7 +261,7 @@ fn check_heard(engine: &Engine, worker: WorkerId, lease: Span) -> Result<(), Ref
     Ok(())
 }
 
-fn unavailable(error: outlast_store::StoreError) -> Unavailable {
+fn unavailable(error: StoreError) -> Unavailable {
     Unavailable::new(error.to_string())
 }
 

@@ -1,6 +1,7 @@
 //! Turns what the engine has for a session into messages.
 
 use outlast_core::job::Overlap;
+use outlast_core::labels::pinned_pack;
 use outlast_core::limits::SESSION_MESSAGE_BYTES_AIM;
 use outlast_core::resources::Resources;
 use outlast_proto::v1::order::What;
@@ -9,6 +10,7 @@ use outlast_proto::v1::{
     Deliveries, Delivery, Order, Orders, OutputStored, RefusalCode, ReportAnswer, ReportAnswers,
     RevokeAttempt, ServerMessage, SetPhase, StopAttempt, Verdict,
 };
+use outlast_store::command::{ClassKey, Route};
 use outlast_store::reply::Claimed;
 use prost::Message as _;
 
@@ -86,7 +88,18 @@ fn delivery(claimed: &Claimed) -> Delivery {
         idempotency_key: job.id.to_string(),
         max_attempts: job.rules.retry.max_attempts,
         resources: resources(&job.rules.resources),
+        pack_digest: pack_digest(&job.key).to_owned(),
     }
+}
+
+/// Which files of its pack a pinned job must run with. The worker may have read others since it was
+/// chosen.
+fn pack_digest(class: &ClassKey) -> &str {
+    match class.route {
+        Route::Action { .. } => pinned_pack(&class.placement.requires, &class.job_type),
+        Route::Plain => None,
+    }
+    .unwrap_or_default()
 }
 
 /// The limits, unless there are none.
@@ -120,8 +133,26 @@ fn split(deliveries: impl Iterator<Item = Delivery>) -> Vec<Vec<Delivery>> {
 #[cfg(test)]
 mod tests {
     use outlast_core::limits::{BODY_BYTES_MAX, SESSION_MESSAGE_BYTES_MAX};
+    use outlast_core::selector::Placement;
 
     use super::*;
+
+    #[test]
+    fn delivery_of_a_pinned_job_says_with_which_files_it_must_run() {
+        let action = || Route::Action { runtime: "shell".into(), labels: [].into(), proof: false };
+        let class = |route, requires: &str| ClassKey {
+            queue: "default".into(),
+            job_type: "ops.which".into(),
+            route,
+            tenant: None,
+            isolated: false,
+            keyed: false,
+            placement: Placement { requires: requires.parse().unwrap(), ..Placement::default() },
+        };
+        assert_eq!(pack_digest(&class(action(), "gpu, pack/ops=12a6")), "12a6");
+        assert_eq!(pack_digest(&class(action(), "gpu")), "");
+        assert_eq!(pack_digest(&class(Route::Plain, "pack/ops=12a6")), "");
+    }
 
     #[test]
     fn deliveries_are_split_by_size_and_none_is_left_out() {

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use outlast_core::labels::short_digest;
 use outlast_packs::{Action, Overlap, Pack, PackSet, Runner};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
@@ -270,6 +271,17 @@ impl Actions {
     pub(super) fn digest(&self, action: &Action) -> Arc<str> {
         let pack = action.reference.split_once('.').map_or("", |(pack, _)| pack);
         self.packs.get(pack).map(|facts| Arc::clone(&facts.digest)).unwrap_or_default()
+    }
+
+    /// Why an attempt that must run with these files of its pack does not run here: others were read
+    /// since this worker was chosen for it.
+    pub(super) fn pack_refusal(&self, action: &Action, wanted: &str) -> Option<String> {
+        let digest = self.digest(action);
+        let own = short_digest(&digest);
+        let differs = !wanted.is_empty() && wanted != own;
+        differs.then(|| {
+            format!("pinned to the files {wanted} of its pack, and this worker has read {own}")
+        })
     }
 
     /// What the server learns about packs and about what is missing.

@@ -210,6 +210,23 @@ mod tests {
         assert!(catalog.reload().unwrap().get("demo.it").is_some());
     }
 
+    // It ran with whatever files were there by then.
+    #[tokio::test]
+    async fn a_job_that_is_pinned_to_files_of_before_a_reload_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let catalog = catalog(&folder).await;
+        let before = catalog.actions().unwrap();
+        let action = before.get("demo.it").unwrap();
+        let wanted = before.digest(action)[..12].to_owned();
+        assert_eq!(before.pack_refusal(action, &wanted), None);
+        assert_eq!(before.pack_refusal(action, ""), None, "it runs with any");
+        write(&folder.path().join("packs/demo/actions/it.sh"), "#!/bin/sh\necho two\n");
+        let after = catalog.reload().unwrap();
+        let why = after.pack_refusal(action, &wanted).unwrap();
+        let words = format!("pinned to the files {wanted} of its pack, and this worker has read ");
+        assert!(why.starts_with(&words), "{why}");
+    }
+
     // Without its secret an action was offered on, and its jobs came and went.
     #[tokio::test]
     async fn an_action_without_its_secret_is_not_offered_when_packs_cannot_be_read() {

@@ -155,6 +155,9 @@ impl ActionRunner {
         };
         let actions = self.catalog.actions().ok_or_else(absent)?;
         let action = actions.get(&delivery.job_type).ok_or_else(absent)?;
+        if let Some(why) = actions.pack_refusal(action, &delivery.pack_digest) {
+            return Err(Box::new(Outcome::not_started(why)));
+        }
         context.runs_pack(actions.digest(action));
         let parameters = parameters(action, delivery)?;
         let secrets = self

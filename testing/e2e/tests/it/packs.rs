@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use outlast_e2e::process::{command, run_against, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
-use outlast_e2e::{Process, Scene, ServerOptions, Worker, WorkerOptions};
+use outlast_e2e::{Api, Process, Proxy, Scene, ServerOptions, Weather, Worker, WorkerOptions};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -416,6 +416,37 @@ fn pinned_job_waits_for_a_worker_with_the_files_that_it_was_validated_with() {
     let body = json!({"action_ref": "site.work", "packs": "mine"});
     let refused = api.post("/api/v1/executions", &body).expect(400);
     assert!(refused.to_string().contains("`any` or `pinned`"), "{refused}");
+}
+
+/// Its connection ends before the server hears of the attempt.
+#[test]
+fn skew_is_named_when_the_attempt_is_reported_after_the_worker_has_attached_again() {
+    let site = Site::new();
+    let ran = site.folder.path().join("ran");
+    site.action("work", "", &format!("touch {}", ran.display()));
+    let proxy = Proxy::to(&site.scene.server().url());
+    let options = WorkerOptions::named("site").flag("--packs", &Site::packs(&site.folder));
+    let worker = site.scene.worker_with(&options.through(&proxy.url()));
+    site.hang_up(&worker);
+    site.result("site.work", &Value::Null);
+    fs::remove_file(&ran).unwrap();
+    let digest = |api: &Api| api.get("/api/v1/packs/site").expect(200)["data"]["digest"].clone();
+    let before = digest(site.scene.api());
+    put(site.folder.path(), "packs/site/actions/more.txt", "more");
+    site.scene.server().process().signal(Signal::HUP);
+    eventually("the server has other files", within(LEASE), || {
+        (digest(site.scene.api()) != before).then_some(())
+    });
+    proxy.set(Weather::DropRequests);
+    let id = site.accepted("site.work", &Value::Null);
+    eventually("it runs", within(LEASE), || ran.exists().then_some(()));
+    proxy.set(Weather::Cut);
+    proxy.set(Weather::Clear);
+    site.scene.await_status(&id, "completed", within(LEASE));
+    assert_eq!(site.scene.api().execution(&id)["epoch"], 1);
+    let events = site.scene.api().get("/api/v1/events?stream=false&type=job.pack_skew").expect(200);
+    let events = events["data"].as_array().unwrap();
+    assert_eq!((events.len(), &events[0]["data"]["job_id"]), (1, &json!(id)), "{events:?}");
 }
 
 #[test]

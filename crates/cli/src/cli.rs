@@ -12,9 +12,9 @@ use outlast_cli_core::process;
 use outlast_worker::{guardian, handover, signals};
 
 use crate::command::{
-    actions, backup, bench, completions, config as show_config, dead_letters, demo, dev, doctor,
-    events, export, health, import, jobs, limits, man, migrate, packs, queues, restore, run,
-    server, token, worker, workers,
+    actions, backup, bench, completions, config as show_config, cron, dead_letters, demo, dev,
+    doctor, events, export, health, import, jobs, limits, man, migrate, packs, queues, restore,
+    run, server, token, worker, workers,
 };
 use crate::config::Environment;
 use crate::last_job;
@@ -62,6 +62,9 @@ enum Command {
     /// Limit how many jobs run at a time or start in a period
     #[command(subcommand)]
     Limits(limits::Command),
+    /// Run jobs by the clock: add, list, pause and trigger schedules
+    #[command(subcommand)]
+    Cron(cron::Command),
     /// List, drain, quiet and resume workers
     #[command(subcommand)]
     Workers(workers::Command),
@@ -114,6 +117,7 @@ impl Command {
             | Self::Jobs(_)
             | Self::Queues(_)
             | Self::Limits(_)
+            | Self::Cron(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Packs(_)
@@ -160,6 +164,7 @@ impl Command {
             Self::Jobs(command) => wait_for(jobs::run(command, environment)),
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Limits(command) => wait_for(limits::run(command, environment)),
+            Self::Cron(command) => wait_for(cron::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Actions(command) => wait_for(actions::run(command, environment)),
@@ -298,6 +303,7 @@ pub(crate) fn engine_args(
         | Command::Jobs(_)
         | Command::Queues(_)
         | Command::Limits(_)
+        | Command::Cron(_)
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Packs(_)

@@ -6,6 +6,7 @@ mod batch;
 pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod cron;
 pub(crate) mod dead_letters;
 pub(crate) mod demo;
 pub(crate) mod dev;

@@ -1,7 +1,7 @@
 //! How a schedule stands, and what a look at it does.
 //!
 //! A store keeps [`Progress`] as JSON beside the definition. A server reads both, asks here what
-//! is due, and writes the next progress together with the jobs, if nobody else has done so in
+//! is due, and writes the next progress together with the jobs, if no other server has done so in
 //! between. So these functions decide, and whichever server comes first carries it out.
 
 #[cfg(test)]
@@ -163,6 +163,7 @@ impl Progress {
     /// Returns the progress of a schedule that is made now. It does not fire by being made.
     #[must_use]
     pub fn begin(timing: &Timing, now: Timestamp) -> Self {
+        let now = whole_second(now);
         Self { anchor: now, next: timing.next_after(now, now), ..Self::default() }
     }
 
@@ -179,10 +180,10 @@ impl Progress {
             progress.next = kept.or_else(|| new.next_after(self.anchor, now));
             return progress;
         }
-        progress.anchor = now;
+        progress.anchor = whole_second(now);
         progress.next = match self.next.filter(|next| is_due(*next)) {
             Some(due) => Some(due),
-            None => new.next_after(now, now),
+            None => new.next_after(progress.anchor, now),
         };
         progress
     }
@@ -249,6 +250,12 @@ impl Progress {
         self.skipped = self.skipped.saturating_add(count);
         self.last_skip = Some(skip);
     }
+}
+
+/// Returns the first whole second that is not earlier: `@every` counts from one, so that its fires
+/// have readable times.
+fn whole_second(now: Timestamp) -> Timestamp {
+    Timestamp(now.0.saturating_add(999).div_euclid(1000).saturating_mul(1000))
 }
 
 /// Returns the latest time up to which all times of the table are ripe.

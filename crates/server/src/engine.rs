@@ -76,6 +76,7 @@ use uuid::Uuid;
 
 use crate::clock::{boot_time, millis, precise};
 use crate::metrics::Metrics;
+use crate::schedules;
 use crate::settings::Settings;
 use batch_writer::Storage;
 pub use configured_limits::ConfigureError;
@@ -482,7 +483,10 @@ impl Engine {
         match job.state {
             State::Scheduled => Some("delayed until its time".into()),
             State::Retryable => Some("failed, waits for its next attempt".into()),
-            State::Pending => Some("waits for activation".into()),
+            State::Pending => Some(match schedules::fire_of(&job.job.payload.extra) {
+                Some(fire) => format!("waits for an earlier job of schedule {}", fire.name),
+                None => "waits for activation".into(),
+            }),
             State::Available => {
                 let shared = self.shared();
                 let slow = shared.slow_claims.reason(job.job.id, boot_time());

@@ -6,7 +6,7 @@
 //! store ─▶ record ─▶ Progress ─────┘                               └▶ jobs, events, next progress
 //! ```
 //!
-//! Every change is a compare-and-set on the schedule's revision. Whoever loses reads again.
+//! Every change is a compare-and-set on the schedule's revision. The server that loses reads again.
 //!
 //! - [`definition`]: what a schedule is; [`job`]: the job of a fire
 //! - [`service`]: set, pause, resume, trigger, remove; [`fire`]: what a look at one does
@@ -22,4 +22,4 @@ mod tests;
 
 pub use configured::ConfigureSchedulesError;
 pub use definition::check;
-pub(crate) use job::{job_of_now, unmarked};
+pub(crate) use job::{fire_of, job_of_now, unmarked};

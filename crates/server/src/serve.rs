@@ -105,6 +105,7 @@ impl ServeError {
             Self::Bind { .. } | Self::Dead(_) | Self::Replaced(_) => true,
             Self::Store(error) => !matches!(error, StoreError::Corrupt(_)),
             Self::Limits(error) => error.may_pass(),
+            Self::Schedules(error) => error.may_pass(),
         }
     }
 }

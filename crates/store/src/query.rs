@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, State, Turn};
 use outlast_core::queue::WAITING;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -60,6 +61,8 @@ pub struct JobQuery {
     pub statuses: Vec<StatusFilter>,
     /// With these keys, each of this value.
     pub keys: BTreeMap<String, String>,
+    /// Stored by a fire of this schedule.
+    pub schedule: Option<ScheduleName>,
     /// Whose latest error contains this, whether in upper or lower case.
     pub error: Option<String>,
     /// With an id that ends with these digits, in lower case and without hyphens.
@@ -119,6 +122,7 @@ impl JobQuery {
             tenant: None,
             statuses: Vec::new(),
             keys: BTreeMap::new(),
+            schedule: None,
             error: None,
             id_suffix: None,
             ids: None,
@@ -134,6 +138,7 @@ impl JobQuery {
     pub fn looks_inside(&self) -> bool {
         !self.statuses.is_empty()
             || !self.keys.is_empty()
+            || self.schedule.is_some()
             || self.error.is_some()
             || self.id_suffix.is_some()
     }

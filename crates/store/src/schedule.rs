@@ -1,9 +1,9 @@
 //! Schedules as a store keeps them.
 //!
 //! A store knows of a schedule when it is due, and nothing else: what it is and how it stands are
-//! texts that the server reads and writes. Who changes one says which revision was read, and
-//! loses to whoever was faster. So a schedule fires once for each of its times, whichever server
-//! fires it: its jobs are stored by the same command that moves it on.
+//! texts that the server reads and writes. A change names the revision that was read, and is refused
+//! if another one came first. So a schedule fires once for each of its times, whichever server fires
+//! it: its jobs are stored by the same command that moves it on.
 
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
@@ -101,6 +101,17 @@ pub struct ScheduleQuery {
     pub after: Option<ScheduleName>,
     /// How many at most.
     pub limit: u32,
+}
+
+/// The field of what is given back beside a job that says which schedule stored it: an object that
+/// begins with the schedule's `name`.
+pub const FIELD: &str = "schedule";
+
+/// Returns the text that is found in what is given back beside each job of a schedule, and beside no
+/// other: quotation marks within a text are escaped.
+#[must_use]
+pub fn mark(name: &ScheduleName) -> String {
+    format!(r#""{FIELD}":{{"name":"{name}""#)
 }
 
 /// The columns of a [`ScheduleRecord`], in this order.

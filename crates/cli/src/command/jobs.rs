@@ -63,6 +63,9 @@ pub(crate) struct Filter {
     /// Only jobs with this key; may be given several times
     #[arg(long = "key", value_name = "NAME=VALUE", value_parser = key)]
     keys: Vec<String>,
+    /// Only jobs that this schedule stored
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    schedule: Option<String>,
     /// Only jobs whose latest error contains this, in upper or lower case
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     error_contains: Option<String>,
@@ -81,6 +84,7 @@ impl Filter {
     const fn is_empty(&self) -> bool {
         self.status.is_empty()
             && self.keys.is_empty()
+            && self.schedule.is_none()
             && self.error_contains.is_none()
             && self.action.is_none()
             && self.queue.is_none()
@@ -106,6 +110,7 @@ impl Filter {
             ("created_after", self.since.clone()),
             ("created_before", self.before.clone()),
             ("error_contains", self.error_contains.clone()),
+            ("schedule", self.schedule.clone()),
         ];
         query.extend(self.keys.iter().map(|pair| ("key", Some(pair.clone()))));
         Ok(query)
@@ -570,28 +575,4 @@ async fn logs(args: &Logs, environment: &Environment) -> Result<Exit, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use outlast_cli_core::clock;
-    use outlast_cli_core::output::Table;
-    use serde_json::json;
-
-    use super::COLUMNS;
-
-    #[test]
-    fn a_usual_list_fits_a_hundred_columns_and_shows_each_status_whole() {
-        let hours_ago = (clock::now() - jiff::SignedDuration::from_hours(5)).to_string();
-        let job = |status: &str, attempt: u32| {
-            json!({"id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c", "action_ref": "core.sleep",
-                "status": status, "queue": "default", "attempt": attempt, "max_attempts": 3,
-                "worker": {"name": "worker-1"}, "created": hours_ago})
-        };
-        let jobs = [job("completed", 1), job("requested", 0)];
-        let shown = Table::of(&jobs, COLUMNS).fit(None).to_string();
-        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert!(!shown.contains("WAIT"), "nothing waits: {shown}");
-        let piped = Table::for_pipe(&jobs, COLUMNS).to_string();
-        assert!(piped.contains("WAIT"), "{piped}");
-        let narrow = Table::of(&jobs, COLUMNS).fit(Some(60)).to_string();
-        assert!(narrow.contains("completed") && narrow.contains("requested"), "{narrow}");
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! `outlast run`: enqueue one job; with `--wait` follow its output and end as it ends.
 
-mod parameters;
-mod policy;
+pub(super) mod parameters;
+pub(super) mod policy;
 
 use std::time::Duration;
 

@@ -251,6 +251,9 @@ impl Reloadable {
         if let Some(limits) = config.limits {
             self.engine.reconfigure_limits(limits);
         }
+        if let Some(schedules) = config.schedules {
+            self.engine.reconfigure_schedules(schedules);
+        }
         self.access.replace(config.tokens, config.certificate_roles);
         Ok(())
     }
@@ -431,6 +434,7 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         retention_finished: length(config.retention_finished),
         retention_workers: length(config.retention_workers),
         limits: config.limits.clone(),
+        schedules: config.schedules.clone(),
         handlers: handlers(config).into(),
         conformance: config.switches.conformance,
         ..ServerSettings::with_packs(Arc::new(packs))

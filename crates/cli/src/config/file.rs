@@ -2,7 +2,7 @@
 //! show when it is wrong.
 //!
 //! What a key means is not known here, only that a file has two levels, and a third one where
-//! keys are grouped; and that `limits` and `dead_letters` may stand without their section.
+//! keys are grouped; and that `limits`, `dead_letters` and `schedules` may stand without their section.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,12 +13,15 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::{Location, Spanned};
 
-use super::value::{DEAD_LETTERS_EXPECTED, LIMITS_EXPECTED};
+use super::value::{DEAD_LETTERS_EXPECTED, LIMITS_EXPECTED, SCHEDULES_EXPECTED};
 use super::{ConfigError, Origin, keys};
 
 /// Keys of the section `server` that may stand at the top of the file, with what they are.
-const LISTS: [(&str, &str); 2] =
-    [("limits", LIMITS_EXPECTED), ("dead_letters", DEAD_LETTERS_EXPECTED)];
+const LISTS: [(&str, &str); 3] = [
+    ("limits", LIMITS_EXPECTED),
+    ("dead_letters", DEAD_LETTERS_EXPECTED),
+    ("schedules", SCHEDULES_EXPECTED),
+];
 
 /// Says what a list at the top of the file is, if it is one.
 fn list_at_top(name: &str) -> Option<&'static str> {

@@ -71,6 +71,7 @@ const WEBHOOK_SECRET: Kind = kind("text", |v| checked(value::webhook_secret(v)))
 const WEBHOOK_TIMEOUT: Kind = kind("seconds", |v| checked(value::webhook_timeout(v)));
 const NETWORKS: Kind = kind("list", |v| checked(value::networks(v)));
 const LIMITS: Kind = kind("list", |v| checked(value::limits(v)));
+const SCHEDULES: Kind = kind("list", |v| checked(value::schedules(v)));
 const COMMAND: Kind = kind("list or text", |v| checked(value::command(v)));
 const TIMES: Kind = kind("number", |v| checked(value::times(v)));
 const SIZE_OR_NONE: Kind = kind("bytes", |v| checked(value::size_or_none(v)));
@@ -122,6 +123,12 @@ pub(crate) const ALL: &[Key] = &[
         "",
         "limits that the API cannot change: {name, queue or type or key, concurrency, rate}; [] removes those of before",
         LIMITS,
+    ),
+    key(
+        "server.schedules",
+        "",
+        "schedules that commands cannot change: {name, cron, time_zone, action_ref or type, parameters or args, overlap, catch_up, jitter, until, paused}; [] removes those of before",
+        SCHEDULES,
     ),
     secret(
         "server.dead_letters",

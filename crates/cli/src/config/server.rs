@@ -9,6 +9,7 @@ use outlast_server::access::{KnownToken, Role};
 use outlast_server::connections::ConnectionLimits;
 use outlast_server::handlers::{Networks, Rule, Secret};
 use outlast_server::tls::TlsFiles;
+use outlast_wire::schedule::NamedSchedule;
 
 use super::value::{self, Database, Interruptions};
 use super::{ConfigError, Settings};
@@ -38,6 +39,8 @@ pub(crate) struct ServerConfig {
     pub(crate) connections_per_address: u32,
     /// Limits that the API cannot change; `None` leaves those of the last configuration alone.
     pub(crate) limits: Option<Vec<Limit>>,
+    /// Schedules that commands cannot change; `None` leaves those of the last configuration alone.
+    pub(crate) schedules: Option<Vec<NamedSchedule>>,
     /// What happens when jobs become dead letters.
     pub(crate) dead_letters: Vec<Rule>,
     /// What webhooks are signed with that queues ask for.
@@ -112,6 +115,7 @@ impl ServerConfig {
             connections_per_address: settings
                 .get("server.connections_per_address", value::count)?,
             limits: settings.get("server.limits", value::limits)?,
+            schedules: settings.get("server.schedules", value::schedules)?,
             dead_letters: settings.get("server.dead_letters", value::dead_letters)?,
             webhook_secret: settings.get("webhooks.secret", value::webhook_secret)?,
             webhook_networks: settings.get("webhooks.allow_networks", value::networks)?,

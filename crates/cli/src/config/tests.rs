@@ -442,6 +442,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("server.connections", "7"),
     ("server.connections_per_address", "8"),
     ("server.limits", "[{name: tenant, key: tenant, concurrency: 5}]"),
+    ("server.schedules", "[{name: night, cron: \"@daily\", type: t}]"),
     ("server.dead_letters", "[{webhook: 'https://example.com/hook'}]"),
     ("server.max_body", "2 MiB"),
     ("executor.scheduled_timeout", "301"),

@@ -6,6 +6,7 @@ mod address;
 mod amount;
 mod handler;
 mod limit;
+mod schedule;
 mod token;
 
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ pub(crate) use handler::{
     EXPECTED as DEAD_LETTERS_EXPECTED, dead_letters, networks, webhook_secret, webhook_timeout,
 };
 pub(crate) use limit::{EXPECTED as LIMITS_EXPECTED, limits};
+pub(crate) use schedule::{EXPECTED as SCHEDULES_EXPECTED, schedules};
 pub(crate) use token::{TOKEN_LENGTH_MIN, role, roles, shown as shown_token, tokens};
 
 /// A YAML list; in the environment the same as YAML text. `None` if nothing is given.

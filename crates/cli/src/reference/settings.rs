@@ -130,8 +130,8 @@ fn file() -> String {
         for key in keys::ALL.iter().filter(|key| section(key) == *name) {
             let short = key.name.trim_start_matches(name).trim_start_matches('.');
             let value = match (key.default, key.kind.unit) {
-                // An empty list of limits removes those of before.
-                ("", "list") if key.name != "server.limits" => "[]",
+                // An empty list of limits or schedules removes those of before.
+                ("", "list") if !["server.limits", "server.schedules"].contains(&key.name) => "[]",
                 ("", "mapping") => "{}",
                 ("", _) => "\"\"",
                 (default, _) => default,

@@ -42,7 +42,7 @@ fn making_a_schedule_and_resuming_it_fire_nothing() {
     assert_eq!(fires(&resumed, &minutes, at(1000)), []);
 }
 
-/// riverqueue/river#791: each restart began the interval anew.
+/// riverqueue/river#791: each restart began the interval again.
 #[test]
 fn every_counts_from_its_anchor_whatever_happens_meanwhile() {
     let weekly = timing("@every 168h");
@@ -68,7 +68,7 @@ fn other_times_neither_fire_the_past_nor_lose_what_is_due() {
     assert_eq!(changed.next, Some(at(60)));
     let due = changed.look("it", &daily, at(63));
     assert_eq!((due.fires, due.missed, due.next), (vec![at(60)], 0, Some(three)));
-    // It is long ago: nobody waits for it.
+    // It is long ago, and stays left out.
     let changed = progress.set(&minutes, &daily, at(90));
     assert_eq!(changed.next, Some(three));
     // Nothing is due.

@@ -1,4 +1,4 @@
-//! Fires schedules. Every server may: whoever writes a schedule first has fired it. One server leads,
+//! Fires schedules. Every server may: the first one that writes a schedule has fired it. One server leads,
 //! so that the others do not come in its way; they fire what it has left for a moment.
 
 use futures_util::StreamExt as _;

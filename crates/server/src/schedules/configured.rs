@@ -26,12 +26,19 @@ pub enum ConfigureSchedulesError {
     /// One of them cannot be read.
     #[error("schedule {0} of the configuration: {1}")]
     Wrong(ScheduleName, Fault),
-    /// The store refuses one of them, or does not answer.
+    /// The store refuses one of them.
     #[error("schedule {0} of the configuration: {1}")]
     Refused(ScheduleName, String),
     /// The store does not answer.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl ConfigureSchedulesError {
+    /// Whether another try may go well.
+    pub(crate) const fn may_pass(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
 }
 
 impl Engine {
@@ -80,7 +87,7 @@ impl Engine {
             let _turn = engine.shared().schedules_turn.lock().await;
             let mut is_logged = false;
             while let Err(error) = engine.configure_schedules(&schedules).await {
-                let is_hopeless = matches!(error, ConfigureSchedulesError::Wrong(..));
+                let is_hopeless = !error.may_pass();
                 if !is_logged || is_hopeless {
                     tracing::error!("schedules of the configuration are not in force: {error}");
                     is_logged = true;
@@ -112,7 +119,12 @@ impl Engine {
 }
 
 fn refused(name: &ScheduleName, error: &ScheduleError) -> ConfigureSchedulesError {
-    ConfigureSchedulesError::Refused(name.clone(), error.to_string())
+    match error {
+        ScheduleError::Store(_) | ScheduleError::Unavailable(_) | ScheduleError::Contended(_) => {
+            unavailable(error)
+        }
+        _ => ConfigureSchedulesError::Refused(name.clone(), error.to_string()),
+    }
 }
 
 fn unavailable(error: &impl std::fmt::Display) -> ConfigureSchedulesError {

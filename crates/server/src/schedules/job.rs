@@ -1,23 +1,24 @@
 //! The job of a fire.
 
+use std::borrow::Cow;
+
 use outlast_core::id::JobId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_store::command::{First, NewJob, Payload};
+use outlast_store::schedule::FIELD as SCHEDULE;
 use outlast_wire::execution::request::Request;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue;
 use outlast_wire::schedule::Template;
 use outlast_wire::time::Rfc3339;
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Builder;
 
 use super::definition::Definition;
 use crate::intake::{IntakeError, Requester, execution, ojs};
 use crate::settings::Settings;
-
-/// The field of a job's `extra` that says which schedule stored it.
-pub(crate) const SCHEDULE: &str = "schedule";
 
 /// A fire.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +104,7 @@ fn marked(payload: &mut Payload, fire: Fire<'_>) {
     });
 }
 
-/// Returns an object's text without some fields and with others; what stays is not written anew.
+/// Returns an object's text without some fields and with others; what stays is kept as text.
 fn with(text: &str, without: &[&str], fill: impl FnOnce(&mut Object<'_>)) -> String {
     let mut out = Vec::with_capacity(text.len() + 128);
     let mut object = Object::begin(&mut out);
@@ -126,6 +127,25 @@ pub(crate) fn unmarked(extra: &str) -> String {
     }
 }
 
+/// The fire that a job is of, as it is stored with the job.
+#[derive(Debug, Deserialize)]
+pub(crate) struct FireOfJob<'a> {
+    /// The schedule.
+    #[serde(borrow)]
+    pub(crate) name: Cow<'a, str>,
+    /// The time that the timetable has.
+    #[serde(borrow)]
+    pub(crate) fire_time: Cow<'a, str>,
+    /// How late the job was stored.
+    pub(crate) late_seconds: f64,
+}
+
+/// Returns which fire a job is of, if it is of one.
+pub(crate) fn fire_of(extra: &str) -> Option<FireOfJob<'_>> {
+    let raw = outlast_wire::json::field(extra, SCHEDULE)?;
+    serde_json::from_str(raw.get()).ok()
+}
+
 /// Milliseconds as a number of seconds in JSON.
 fn seconds(ms: u64) -> String {
     match ms % 1000 {
@@ -136,6 +156,8 @@ fn seconds(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use outlast_store::schedule::mark;
+
     use super::*;
 
     fn fire(name: &ScheduleName, time: i64) -> Fire<'_> {
@@ -173,6 +195,7 @@ mod tests {
         let schedule =
             r#"{"name":"night","fire_time":"2023-11-14T22:13:20Z","late_seconds":1.250}"#;
         assert_eq!(payload.extra, format!(r#"{{"n":1.50,"schedule":{schedule}}}"#));
+        assert!(payload.extra.contains(&mark(&name)));
         assert_eq!(unmarked(&payload.extra), r#"{"n":1.50}"#);
         assert_eq!(unmarked(""), "");
     }

@@ -30,6 +30,7 @@ impl Look for Reader {
         lettered: ("$14::bigint", "$15::bigint"),
         with_keys: "not exists (select 1 from unnest($11::text[]) k
             where position(k in coalesce(j.keys, '')) = 0)",
+        with_schedule: "position($16::text in coalesce(j.extra, '')) > 0",
         with_error: |error| {
             format!(
                 "(select e.v <> '' and position($12::text in lower(e.v)) > 0
@@ -40,7 +41,7 @@ impl Look for Reader {
         range: ("$3", "$4", "$5::bigint"),
         with_job: |name| {
             format!(
-                "join lateral (select r.seq, r.id, r.class, r.created, r.keys from job_row r
+                "join lateral (select r.seq, r.id, r.class, r.created, r.keys, r.extra from job_row r
                      where r.seq = {name}.seq offset 0) j on j.seq = {name}.seq"
             )
         },
@@ -61,7 +62,8 @@ impl Look for Reader {
             and ($8::bigint is null or true) and ($9::bigint is null or true)
             and ($10::bigint[] is null or true) and ($11::text[] is null or true)
             and ($12::text is null or true) and ($13::text is null or true)
-            and ($14::bigint is null or true) and ($15::bigint is null or true)",
+            and ($14::bigint is null or true) and ($15::bigint is null or true)
+            and ($16::text is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -84,7 +86,7 @@ impl Look for Reader {
         let (low, high) = values.range;
         let lettered = [values.lettered_from, values.lettered_before].map(|at| at.map(|at| at.0));
         let [lettered_from, lettered_before] = lettered;
-        let values: [Param<'_>; 15] = [
+        let values: [Param<'_>; 16] = [
             &values.classes,
             &worker,
             &low,
@@ -100,6 +102,7 @@ impl Look for Reader {
             &values.id_suffix,
             &lettered_from,
             &lettered_before,
+            &values.schedule,
         ];
         column(self, sql, &values).await
     }

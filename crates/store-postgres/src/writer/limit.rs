@@ -170,7 +170,7 @@ impl Tx<'_> {
         Ok(known)
     }
 
-    /// Returns the limits, which nobody changes until the batch ends.
+    /// Returns the limits, which no other batch changes until the batch ends.
     pub(super) async fn hold_limits(&mut self) -> Result<Limits, Failure> {
         let rows = self.query(VERSION_SHARED, values![LOCK]).await?;
         let Some(version) = rows.first() else {

@@ -5,6 +5,7 @@ use outlast_core::job::State;
 use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::query::{JobQuery, LetterFilter};
+use outlast_store::schedule::mark;
 
 use super::{Plan, Source};
 
@@ -27,6 +28,8 @@ pub struct Dialect {
     pub lettered: (&'static str, &'static str),
     /// A text in the keys, each of which a column must contain.
     pub with_keys: &'static str,
+    /// A column contains the text by which jobs of a schedule are found.
+    pub with_schedule: &'static str,
     /// A part of the text of an error, in lower case; `{}` is what must contain it.
     pub with_error: fn(&str) -> String,
     /// The last digits of an id `j.id`.
@@ -67,6 +70,8 @@ pub struct Values {
     pub lettered_before: Option<Timestamp>,
     /// What each of the keys is in the text of all.
     pub keys: Vec<String>,
+    /// What is beside each job of a schedule.
+    pub schedule: Option<String>,
     /// What an error contains.
     pub error: Option<String>,
     /// What an id ends with.
@@ -91,6 +96,7 @@ impl Values {
             lettered_from: query.letters.and_then(|letters| letters.from),
             lettered_before: query.letters.and_then(|letters| letters.before),
             keys: query.keys.iter().filter_map(|(name, value)| pair(name, value)).collect(),
+            schedule: query.schedule.as_ref().map(mark),
             error: query.error.as_deref().map(plain_part),
             id_suffix: query.id_suffix.clone(),
             ..Self::default()
@@ -188,6 +194,9 @@ impl Filter {
         }
         if !query.keys.is_empty() {
             self.add(self.dialect.with_keys.to_owned());
+        }
+        if query.schedule.is_some() {
+            self.add(self.dialect.with_schedule.to_owned());
         }
         if query.error.is_some() {
             self.add((self.dialect.with_error)(ERROR));

@@ -26,6 +26,7 @@ impl Look for Lists<'_> {
         lettered: ("?14", "?15"),
         with_keys: "not exists (select 1 from json_each(?11) k
             where instr(coalesce(j.keys, ''), k.value) = 0)",
+        with_schedule: "instr(coalesce(j.extra, ''), ?16) > 0",
         with_error: |error| {
             format!(
                 "(select e.v <> '' and instr(lower(e.v), ?12) > 0
@@ -38,7 +39,7 @@ impl Look for Lists<'_> {
         failed: "finished f indexed by finished_failed",
         failed_alone: "finished indexed by finished_failed",
         in_blocks: None,
-        names_all: "(?15 is null or true)",
+        names_all: "(?16 is null or true)",
     };
 
     async fn tallied(&self, query: &JobQuery) -> Result<Tallied, StoreError> {
@@ -71,6 +72,7 @@ impl Look for Lists<'_> {
             values.id_suffix.clone().into(),
             values.lettered_from.map(|at| at.0).into(),
             values.lettered_before.map(|at| at.0).into(),
+            values.schedule.clone().into(),
         ];
         self.column(sql, values)
     }

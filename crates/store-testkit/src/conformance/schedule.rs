@@ -6,9 +6,11 @@ use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{Command, NewJob, WriteSchedule};
 use outlast_store::event::{EventName, EventQuery};
+use outlast_store::query::{JobQuery, Page};
 use outlast_store::reply::{EnqueueRefusal, Reply};
 use outlast_store::schedule::{
     ScheduleEvent, ScheduleQuery, ScheduleRecord, ScheduleRefusal, ScheduleState, ScheduleWritten,
+    mark,
 };
 use outlast_store::store::Store as _;
 
@@ -25,6 +27,7 @@ cases![
     due_schedules_come_in_the_order_of_their_times,
     schedules_are_listed_by_name_page_by_page,
     fire_says_who_did_it_in_the_event_log,
+    jobs_are_found_by_the_schedule_that_stored_them,
     schedules_survive_a_crash_and_not_a_reset,
 ];
 
@@ -156,7 +159,7 @@ fn fire_of_a_time_that_has_fired_is_refused<H: Harness>(world: &mut World<'_, H>
     world.make_schedule(1);
     let job = world.job();
     assert!(world.write_schedule(fire(1, 1, vec![job.clone()])).is_ok());
-    // Whoever removes the schedule and makes it again fires the same time under the same id.
+    // A schedule that is removed and made again fires the same time under the same id.
     assert!(world.write_schedule(write(1, Some(2), None)).is_ok());
     world.make_schedule(1);
     let refused = world.write_schedule(fire(1, 1, vec![job.clone()]));
@@ -243,6 +246,24 @@ fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
             ),
         ]
     );
+}
+
+fn jobs_are_found_by_the_schedule_that_stored_them<H: Harness>(world: &mut World<'_, H>) {
+    let of = |world: &mut World<'_, H>, extra: String| {
+        let mut job = world.job();
+        job.payload.extra = extra;
+        world.add(job)
+    };
+    let marked = |n: u8| format!("{{{},\"fire_time\":1}}}}", mark(&schedule_name(n)));
+    let mine = [of(world, marked(1)), of(world, marked(1))];
+    of(world, marked(11));
+    of(world, String::new());
+    of(world, r#"{"note":"\"schedule\":{\"name\":\"schedule-1\""}"#.into());
+    let page = Page { limit: 10, cursor: None };
+    let query = JobQuery { schedule: Some(schedule_name(1)), ..JobQuery::all(page) };
+    let found = world.ask(world.store().jobs(query)).jobs;
+    let found: Vec<JobId> = found.into_iter().map(|job| job.job.id).collect();
+    assert_eq!(found, [mine[1], mine[0]]);
 }
 
 fn schedules_survive_a_crash_and_not_a_reset<H: Harness>(world: &mut World<'_, H>) {

@@ -23,6 +23,7 @@ use outlast_store::query::{
 use outlast_store::record::{
     AttemptRecord, HolderRecord, InFlightJob, JobRecord, Omitted, WorkerBrief, WorkerRecord,
 };
+use outlast_store::schedule::mark;
 use outlast_store::store::GONE_SHOWN;
 use outlast_store::tally::{self, ClassCounts, Counts};
 use outlast_store_rules::list::{self, Fit, Numbers};
@@ -134,6 +135,10 @@ impl Row {
         (query.states.is_empty() || query.states.contains(&self.job.state))
             && (query.statuses.is_empty() || query.statuses.iter().any(has))
             && query.keys.iter().all(|(name, value)| self.stored.keys.get(name) == Some(value))
+            && query
+                .schedule
+                .as_ref()
+                .is_none_or(|name| self.stored.payload.extra.contains(&mark(name)))
             && (query.error.is_none() || query.has_error(&self.record()))
             && query.id_suffix.as_ref().is_none_or(|suffix| digits.ends_with(suffix))
             && query.queue.as_ref().is_none_or(|queue| *queue == key.queue)

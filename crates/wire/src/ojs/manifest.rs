@@ -11,7 +11,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("pause_resume", true),
     ("priority_queues", true),
     ("long_poll", true),
-    ("cron_jobs", false),
+    ("cron_jobs", true),
     ("rate_limiting", false),
     ("schema_validation", false),
     ("unique_jobs", true),

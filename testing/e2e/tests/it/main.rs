@@ -63,6 +63,7 @@ mod races;
 mod real_races;
 mod resources;
 mod runtimes;
+mod schedules;
 mod secrets;
 mod server_restart;
 mod servers;

@@ -9,6 +9,11 @@ fn check(level: &str) {
 
 /// Plays the cases of a level whose ids begin so.
 fn check_those(level: &str, ids: &str) {
+    check_each(level, |id| id.starts_with(ids));
+}
+
+/// Plays the cases of a level with these ids.
+fn check_each(level: &str, is_wanted: impl Fn(&str) -> bool) {
     let level = Level::new(level);
     let suites = match suites_dir() {
         Ok(suites) => suites,
@@ -19,8 +24,8 @@ fn check_those(level: &str, ids: &str) {
     // The times of the cases are those of the defaults, so nothing is shortened here.
     let scene = Scene::with(ServerOptions::bare().argument("--conformance"));
     let mut cases = read_level(&suites, &level).unwrap();
-    cases.retain(|case| case.test_id.starts_with(ids));
-    assert!(!cases.is_empty(), "no case begins with {ids}");
+    cases.retain(|case| is_wanted(&case.test_id));
+    assert!(!cases.is_empty(), "there are no such cases");
     let runner = Runner::new(scene.api().url()).unwrap();
     let tally = runner.play_all(&cases, |report| println!("{report}")).unwrap();
     println!("{}: {tally}", level.folder());
@@ -36,6 +41,24 @@ fn level_0_core() {
 #[test]
 fn level_1_reliable() {
     check("1");
+}
+
+/// These wait for a minute or two of the clock, so they are played side by side.
+const SLOW: [&str; 2] = ["L2-CRON-004", "L2-CRON-005"];
+
+#[test]
+fn level_2_scheduled() {
+    check_each("2", |id| !SLOW.contains(&id));
+}
+
+#[test]
+fn level_2_cron_fires() {
+    check_those("2", SLOW[0]);
+}
+
+#[test]
+fn level_2_cron_overlap() {
+    check_those("2", SLOW[1]);
 }
 
 #[test]

@@ -108,6 +108,19 @@ fn dead_letter(job: &Value) -> String {
     }
 }
 
+/// The schedule that stored a job, and which of its fires it is.
+fn fire(job: &Value) -> String {
+    if at(job, "schedule.name").is_none() {
+        return "-".to_owned();
+    }
+    format!(
+        "{}, {}, {} s late",
+        text_at(job, "schedule.name"),
+        text_at(job, "schedule.fire_time"),
+        text_at(job, "schedule.late_seconds")
+    )
+}
+
 /// Why a job is a dead letter.
 pub(crate) fn reason_in_words(reason: &str) -> &str {
     match reason {
@@ -197,6 +210,7 @@ pub(crate) fn summary(job: &Value) -> String {
         ("due", when(job, "due")),
         ("dead letter", dead_letter(job)),
         ("cancelled by", text("cancelled_by")),
+        ("schedule", fire(job)),
         ("queue", text("queue")),
         ("priority", text("priority")),
         ("keys", keys(job)),

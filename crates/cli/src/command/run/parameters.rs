@@ -10,7 +10,7 @@ use outlast_wire::json::{Changed, changed_number};
 use serde_json::{Map, Value};
 
 /// How they are written.
-pub(super) const HINT: &str =
+pub(in crate::command) const HINT: &str =
     "write name=value, name:=json as in duration:=20, or name=@file for the text of a file";
 
 /// Longest file: the server takes no request that long.
@@ -20,7 +20,10 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const STDIN: &str = "-";
 
 /// Reads them all; `name=value` is text for now. Those of `file` are replaced one by one.
-pub(super) fn read(given: &[String], file: Option<&str>) -> Result<Map<String, Value>, Failure> {
+pub(in crate::command) fn read(
+    given: &[String],
+    file: Option<&str>,
+) -> Result<Map<String, Value>, Failure> {
     let mut parameters = file.map(whole).transpose()?.unwrap_or_default();
     let mut typed = Map::new();
     let mut stdin = file.filter(|file| *file == STDIN);
@@ -145,7 +148,7 @@ fn loses_digits(name: &str, Changed { given, becomes }: &Changed) -> Failure {
 
 /// Turns text into what the schema wants in its place, where it can be read as that. Whether
 /// anything was turned.
-pub(super) fn fit(parameters: &mut Value, schema: &Value) -> bool {
+pub(in crate::command) fn fit(parameters: &mut Value, schema: &Value) -> bool {
     let Some(parameters) = parameters.as_object_mut() else { return false };
     let mut turned = false;
     for (name, value) in parameters {

@@ -7,7 +7,7 @@ const HINT: &str = "write a number of attempts, or a policy such as \
                     max_attempts=5,initial_interval=2s,on_exhaustion=dead_letter";
 
 /// A number of attempts, or names and values with commas, or JSON.
-pub(super) fn read(given: &str) -> Result<Value, Failure> {
+pub(in crate::command) fn read(given: &str) -> Result<Value, Failure> {
     let wrong = |what: String| Failure::usage(what).with_hint(HINT);
     if given.starts_with('{') {
         let read = serde_json::from_str(given);
@@ -36,7 +36,7 @@ pub(super) fn read(given: &str) -> Result<Value, Failure> {
 }
 
 /// The same policy with its times as the standard writes them: in milliseconds.
-pub(super) fn of_the_standard(mut policy: Value) -> Value {
+pub(in crate::command) fn of_the_standard(mut policy: Value) -> Value {
     for name in ["initial_interval", "max_interval"] {
         let Some(length) = policy.get(name).cloned() else { continue };
         let (Ok(length), Some(map)) =
@@ -52,7 +52,7 @@ pub(super) fn of_the_standard(mut policy: Value) -> Value {
 }
 
 /// Labels that the worker must carry.
-pub(super) fn labels(given: &[String]) -> Result<Value, Failure> {
+pub(in crate::command) fn labels(given: &[String]) -> Result<Value, Failure> {
     let mut labels = Map::new();
     for given in given {
         let (name, value) = pair("--label", given, "zone=east")?;
@@ -64,7 +64,7 @@ pub(super) fn labels(given: &[String]) -> Result<Value, Failure> {
 }
 
 /// Keys of the job.
-pub(super) fn keys(given: &[String]) -> Result<Value, Failure> {
+pub(in crate::command) fn keys(given: &[String]) -> Result<Value, Failure> {
     let mut keys = Map::new();
     for given in given {
         let (name, value) = pair("--key", given, "tenant=42")?;

@@ -8,6 +8,7 @@ use outlast_store::query::{JobQuery, StatusFilter};
 use outlast_wire::Fault;
 use outlast_wire::execution::status::Status;
 use outlast_wire::json::Object;
+use outlast_wire::schedule;
 
 use super::view;
 use crate::http::error::ApiError;
@@ -37,6 +38,7 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         tenant: None,
         statuses: Vec::new(),
         keys: keys(&req)?,
+        schedule: req.query("schedule").map(|name| schedule::name(&name)).transpose()?,
         error: req.query("error_contains"),
         id_suffix: req.id_suffix()?,
         ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),

@@ -13,6 +13,7 @@ use crate::http::job_view;
 use crate::http::response::object;
 use crate::intake::ANONYMOUS;
 use crate::intake::execution::VALIDATED_WITH;
+use crate::schedules;
 
 /// Writes one execution under `data`.
 pub(super) async fn document(app: &App, record: &JobRecord) -> Vec<u8> {
@@ -134,6 +135,14 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
     object.text("overlap", overlap);
     let digest = json::field(&job.payload.extra, VALIDATED_WITH);
     object.raw("validated_with", digest.map_or("null", |digest| digest.get()));
+    match schedules::fire_of(&job.payload.extra) {
+        None => object.raw("schedule", "null"),
+        Some(fire) => object.object("schedule", |object| {
+            object.text("name", &fire.name);
+            object.text("fire_time", &fire.fire_time);
+            object.number("late_seconds", fire.late_seconds);
+        }),
+    }
     outlast_wire::resources::write(object, &job.rules.resources);
     let by = outlast_wire::ojs::job::enqueued_by(&job.payload.extra);
     object.text("enqueued_by", by.as_deref().unwrap_or(ANONYMOUS));

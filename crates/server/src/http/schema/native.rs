@@ -55,6 +55,10 @@ pub(super) fn execution() -> Value {
         ("scheduled_timeout", or_null(number())),
         ("overlap", one_of(&["allowed", "forbidden"])),
         ("validated_with", or_null(text())),
+        (
+            "schedule",
+            or_null(object(&[("name", text()), ("fire_time", time()), ("late_seconds", number())])),
+        ),
         ("resources", resources()),
         ("labels", texts()),
         ("requires", text()),

@@ -4,6 +4,7 @@
 //! Client ─▶ http: one request, retried while that is safe ──────▶ server
 //!    ├─ NewJob    what is wanted         ─▶ POST   enqueue, enqueue_all
 //!    ├─ Job       what the server knows  ◀─ GET    get, wait, cancel, retry
+//!    ├─ Schedule  jobs by the clock      ─▶ PUT    schedule, trigger_schedule, …
 //!    └─ Events    what happens, in order ◀─ stream of Server-Sent Events
 //! ```
 //!
@@ -16,6 +17,7 @@ mod http;
 mod instant;
 mod job;
 mod new_job;
+mod schedule;
 mod sse;
 mod unique;
 mod wait;
@@ -33,6 +35,7 @@ pub use self::events::{Event, EventData, EventFilter, Events};
 use self::http::{Http, HttpRequest, Repeat};
 pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
+pub use self::schedule::{NewSchedule, Schedule};
 pub use self::unique::Unique;
 use crate::session::{BadAddress, Token, TokenSource};
 use crate::tls::Tls;

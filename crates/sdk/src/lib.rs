@@ -58,7 +58,7 @@ mod worker_state;
 pub use self::attempt::context::{AttemptContext, LogStream};
 pub use self::client::{
     AttemptError, Client, ClientBuilder, ClientError, Event, EventData, EventFilter, Events, Job,
-    NewJob, QueueFull, Refusal, Retry, Unique, Unsuccessful,
+    NewJob, NewSchedule, QueueFull, Refusal, Retry, Schedule, Unique, Unsuccessful,
 };
 pub use self::delivery::{AttemptId, Delivery};
 pub use self::handler::Handler;

@@ -100,6 +100,17 @@ impl<'a> HttpRequest<'a> {
         Self { method, path, query: Vec::new(), body, repeat, key: None }
     }
 
+    /// A PUT with JSON: what is set twice is the same.
+    pub(super) fn put(path: &'a [&'a str], json: Vec<u8>) -> Self {
+        Self { method: Method::PUT, ..Self::post(path, json).repeated(Repeat::Safe) }
+    }
+
+    /// A DELETE. Repeated after it was carried out, it finds nothing.
+    pub(super) const fn delete(path: &'a [&'a str]) -> Self {
+        let (method, repeat) = (Method::DELETE, Repeat::IfNotSent);
+        Self { method, path, query: Vec::new(), body: None, repeat, key: None }
+    }
+
     pub(super) const fn repeated(mut self, repeat: Repeat) -> Self {
         self.repeat = repeat;
         self

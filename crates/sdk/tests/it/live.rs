@@ -2,6 +2,7 @@
 
 mod client;
 mod roles;
+mod schedules;
 mod servers;
 mod transaction;
 mod worker;

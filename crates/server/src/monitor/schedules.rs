@@ -85,6 +85,8 @@ async fn look(engine: &Engine, leading: &mut Leading) -> Result<Span, ScheduleEr
     let (ripe, _): (Vec<_>, Vec<_>) = found.into_iter().partition(is_ripe);
     let is_full = ripe.len() >= usize::try_from(AT_ONCE).unwrap_or(usize::MAX);
     let looks = ripe.into_iter().filter_map(readable).map(|schedule| async move {
+        // Others may have gone first.
+        let now = engine.shared().store_time().unwrap_or(now);
         let looked = fire::look(engine, &schedule, now).await;
         (schedule.name().clone(), looked)
     });

@@ -4,7 +4,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::try_join_all;
 use outlast_core::schedule::ScheduleName;
+use outlast_core::time::Timestamp;
 use outlast_store::schedule::ScheduleQuery;
 use outlast_wire::Fault;
 use outlast_wire::schedule::NamedSchedule;
@@ -19,6 +22,8 @@ const BY: &str = "configuration";
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many are read at once.
 const PAGE: u32 = 1_000;
+/// How many are set side by side; their commands share transactions.
+const SIDE_BY_SIDE: usize = 64;
 
 /// Why the store does not have the schedules of the configuration.
 #[derive(Debug, thiserror::Error)]
@@ -63,19 +68,30 @@ impl Engine {
             }
         }
         let now = self.now().await.map_err(|error| unavailable(&error))?;
-        for NamedSchedule { name, request } in schedules {
-            let definition = Definition::of(request, None, now)
-                .map_err(|fault| ConfigureSchedulesError::Wrong(name.clone(), fault))?;
-            let wanted = Wanted { definition, paused: request.paused.clone() };
-            match service::set(self, name, &wanted, &author).await {
-                Ok(Change::Unchanged) => {}
-                Ok(Change::Created | Change::Changed) => {
-                    tracing::info!(schedule = %name, "schedule set: commands cannot change it");
-                }
-                Err(error) => return Err(refused(name, &error)),
-            }
+        for some in schedules.chunks(SIDE_BY_SIDE) {
+            let sets = some.iter().map(|schedule| self.configure(schedule, &author, now).boxed());
+            try_join_all(sets).await?;
         }
         tracing::info!(schedules = schedules.len(), "schedules of the configuration are in force");
+        Ok(())
+    }
+
+    async fn configure(
+        &self,
+        NamedSchedule { name, request }: &NamedSchedule,
+        author: &Author,
+        now: Timestamp,
+    ) -> Result<(), ConfigureSchedulesError> {
+        let definition = Definition::of(request, None, now)
+            .map_err(|fault| ConfigureSchedulesError::Wrong(name.clone(), fault))?;
+        let wanted = Wanted { definition, paused: request.paused.clone() };
+        match service::set(self, name, &wanted, author).await {
+            Ok(Change::Unchanged) => {}
+            Ok(Change::Created | Change::Changed) => {
+                tracing::info!(schedule = %name, "schedule set: commands cannot change it");
+            }
+            Err(error) => return Err(refused(name, &error)),
+        }
         Ok(())
     }
 

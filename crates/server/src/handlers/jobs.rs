@@ -12,8 +12,10 @@ use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{ClassKey, First, LetterKey, NewJob, Origin, Payload, Route};
 use outlast_store::query::UnhandledLetter;
+use outlast_wire::Fault;
 use outlast_wire::execution::request::Request;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use uuid::Builder;
@@ -160,6 +162,9 @@ pub(crate) fn execution(
         data: &'m RawValue,
     }
     let data = serde_json::from_str::<Message<'_>>(message.get()).map_or(message, |it| it.data);
+    // Parameters are read into numbers of 64 bits.
+    let data: Value = serde_json::from_str(&outlast_wire::json::exact(data.get()))
+        .map_err(|error| Fault::rule("dead_letter", error.to_string()))?;
     let request = Request {
         action_ref: action.to_owned(),
         parameters: serde_json::json!({ "dead_letter": data }),
@@ -186,6 +191,8 @@ pub(crate) fn execution(
 
 #[cfg(test)]
 mod tests {
+    use outlast_packs::PackSet;
+
     use super::*;
 
     #[test]
@@ -194,5 +201,17 @@ mod tests {
             let policy = policy(Span::from_secs(hours * 3600));
             assert_eq!(policy.max_attempts, attempts, "{hours} h");
         }
+    }
+
+    #[test]
+    fn an_action_gets_every_digit_of_a_dead_letter() {
+        let settings = Settings::with_packs(PackSet::load(&[]).unwrap().into());
+        let message =
+            r#"{"type":"dead_letter","data":{"job":{"args":[123456789012345678901,1e400,1]}}}"#;
+        let message = serde_json::from_str(message).unwrap();
+        let handler = JobId(uuid::Uuid::nil());
+        let job = execution(&settings, handler, "core.noop", message, Timestamp(0)).unwrap();
+        let args = r#""args":["123456789012345678901","1e400",1]"#;
+        assert!(job.payload.args.contains(args), "{}", job.payload.args);
     }
 }

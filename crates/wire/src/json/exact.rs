@@ -57,6 +57,32 @@ pub fn changed_number(document: &str) -> Option<Changed> {
     None
 }
 
+/// Returns a JSON document of which each number that is another one when it is read, or that cannot
+/// be read, is a string instead: it keeps its digits.
+#[must_use]
+pub fn exact(document: &str) -> String {
+    let bytes = document.as_bytes();
+    let (mut exact, mut at) = (String::with_capacity(document.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let end = match byte {
+            b'"' => scan::after_text(bytes, at).unwrap_or(bytes.len()),
+            b'-' | b'0'..=b'9' => scan::after_number(bytes, at),
+            _ => at + 1,
+        };
+        let part = bytes.get(at..end).unwrap_or_default();
+        let is_number = matches!(byte, b'-' | b'0'..=b'9');
+        let part = String::from_utf8_lossy(part);
+        if is_number && (changed(&part).is_some() || serde_json::from_str::<Value>(&part).is_err())
+        {
+            exact.extend(["\"", &part, "\""]);
+        } else {
+            exact.push_str(&part);
+        }
+        at = end;
+    }
+    exact
+}
+
 fn changed(given: &str) -> Option<Changed> {
     let is_plain = !given.contains(['e', 'E']);
     if is_plain && given.bytes().filter(u8::is_ascii_digit).count() <= SAFE_DIGITS {
@@ -126,7 +152,7 @@ impl Decimal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Changed, changed_number};
+    use super::{Changed, changed_number, exact};
 
     #[test]
     fn numbers_that_lose_digits_are_found_and_others_are_not() {
@@ -147,5 +173,15 @@ mod tests {
         changed("1e-400", "0.0");
         changed("18446744073709551617", "1.8446744073709552e+19");
         changed("-9223372036854775809", "-9.223372036854776e+18");
+    }
+
+    #[test]
+    fn numbers_that_would_lose_digits_become_strings_and_others_stay() {
+        let given = r#"{"a\"1e400": [1, 1.50, 123456789012345678901, -9223372036854775809 , 1e400],
+            "ä": {"123456789012345678901": "18446744073709551617", "x": 0.12345678901234567891}}"#;
+        let expected = r#"{"a\"1e400": [1, 1.50, "123456789012345678901", "-9223372036854775809" , "1e400"],
+            "ä": {"123456789012345678901": "18446744073709551617", "x": "0.12345678901234567891"}}"#;
+        assert_eq!(exact(given), expected);
+        assert_eq!(exact("-12"), "-12");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use outlast_core::labels::short_digest;
+use outlast_core::labels::{POOL, short_digest};
 use outlast_packs::{Pack, PackSet};
 use outlast_store::command::WorkerRole;
 use outlast_store::record::WorkerRecord;
@@ -39,20 +39,31 @@ pub(super) struct Spread<'a> {
     without: usize,
 }
 
-/// Live workers that run actions and say which packs they have.
+/// A worker that runs actions and says which packs it has.
 #[derive(Debug)]
-pub(super) struct Fleet<'a>(Vec<(&'a str, About)>);
+struct Member<'a> {
+    name: &'a str,
+    pool: Option<&'a str>,
+    about: About,
+}
+
+/// All of those that live.
+#[derive(Debug)]
+pub(super) struct Fleet<'a>(Vec<Member<'a>>);
 
 impl<'a> Fleet<'a> {
     pub(super) fn of(workers: &'a [WorkerRecord]) -> Self {
-        let says = |worker: &'a WorkerRecord| Some((worker.name.as_str(), about(worker)?));
+        let says = |worker: &'a WorkerRecord| {
+            let pool = worker.labels.get(POOL).map(String::as_str);
+            Some(Member { name: &worker.name, pool, about: about(worker)? })
+        };
         Self(workers.iter().filter_map(says).collect())
     }
 
     /// Returns which workers have a pack.
     pub(super) fn spread(&self, pack: &Pack) -> Spread<'a> {
         let mut spread = Spread::default();
-        for (name, about) in &self.0 {
+        for Member { name, about, .. } in &self.0 {
             match about.packs.get(&pack.reference) {
                 None => spread.without += 1,
                 Some(theirs) if theirs.digest == pack.digest => spread.same += 1,
@@ -62,13 +73,32 @@ impl<'a> Fleet<'a> {
         spread
     }
 
-    /// Says of each worker what it has otherwise than this server, and what it lacks.
+    /// Says of each worker what it has otherwise than this server, and what it lacks. A pack that no
+    /// worker of a pool has is not meant for that pool.
     pub(super) fn words(&self, packs: &PackSet) -> Vec<String> {
-        let each = |(name, about): &(&str, About)| {
-            let words = skew_of(about, packs);
-            words.into_iter().map(|words| format!("{name} {words}")).collect::<Vec<_>>()
-        };
-        self.0.iter().flat_map(each).take(NAMED_MAX).collect()
+        let mut words = Vec::new();
+        let names = || packs.packs().map(|pack| pack.reference.as_str());
+        for name in names().filter(|_| !self.0.is_empty()) {
+            if self.0.iter().all(|member| !member.about.packs.contains_key(name)) {
+                words.push(format!("no worker has pack {name}"));
+            }
+        }
+        for member in &self.0 {
+            let skew = skew_of(&member.about, packs);
+            words.extend(skew.into_iter().map(|words| format!("{} {words}", member.name)));
+            for name in names().filter(|name| self.lacks_alone(member, name)) {
+                let pool = member.pool.map(|pool| format!(" of pool {pool}")).unwrap_or_default();
+                words.push(format!("{} has no pack {name}, and others{pool} have it", member.name));
+            }
+        }
+        words.truncate(NAMED_MAX);
+        words
+    }
+
+    /// Whether a worker lacks a pack that another one of its pool has.
+    fn lacks_alone(&self, member: &Member<'_>, pack: &str) -> bool {
+        let has = |other: &Member<'_>| other.about.packs.contains_key(pack);
+        !has(member) && self.0.iter().any(|other| other.pool == member.pool && has(other))
     }
 }
 
@@ -87,7 +117,7 @@ impl Spread<'_> {
     }
 }
 
-/// Returns what a worker has otherwise than this server, and what it lacks, in words.
+/// Returns what a worker has otherwise than this server, and what its actions lack, in words.
 pub(super) fn of_worker(worker: &WorkerRecord, packs: &PackSet) -> Vec<String> {
     about(worker).map(|about| skew_of(&about, packs)).unwrap_or_default()
 }
@@ -103,14 +133,12 @@ fn skew_of(about: &About, packs: &PackSet) -> Vec<String> {
     let mut words = Vec::new();
     for pack in packs.packs() {
         let name = &pack.reference;
-        match about.packs.get(name) {
-            Some(theirs) if theirs.digest != pack.digest => words.push(format!(
+        if let Some(theirs) = about.packs.get(name).filter(|it| it.digest != pack.digest) {
+            words.push(format!(
                 "runs {name} {}, validated with {}",
                 version(theirs.version.as_deref(), &theirs.digest),
                 version(pack.version.as_deref(), &pack.digest)
-            )),
-            Some(_) => {}
-            None => words.push(format!("has no pack {name}")),
+            ));
         }
     }
     for name in about.packs.keys().filter(|name| packs.packs().all(|it| it.reference != **name)) {
@@ -125,4 +153,49 @@ fn skew_of(about: &About, packs: &PackSet) -> Vec<String> {
 fn version(version: Option<&str>, digest: &str) -> String {
     let digest = short_digest(digest);
     version.map_or_else(|| digest.to_owned(), |version| format!("{version} ({digest})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet<'a>(workers: &[(&'a str, Option<&'a str>, &[&str])]) -> Fleet<'a> {
+        let core = PackSet::load(&[]).unwrap();
+        let digest = &core.packs().next().unwrap().digest;
+        let member = |(name, pool, packs): &(&'a str, Option<&'a str>, &[&str])| {
+            let of = |pack: &&str| {
+                let digest = if *pack == "core" { digest.clone() } else { "x".to_owned() };
+                ((*pack).to_owned(), PackOfWorker { digest, version: None })
+            };
+            let packs = packs.iter().map(of).collect();
+            Member { name, pool: *pool, about: About { packs, lacking: BTreeMap::new() } }
+        };
+        Fleet(workers.iter().map(member).collect())
+    }
+
+    /// Once each worker of such a pool was said to differ.
+    #[test]
+    fn a_pack_that_no_worker_of_a_pool_has_is_no_difference() {
+        let core = PackSet::load(&[]).unwrap();
+        let words =
+            |workers: &[(&'static str, Option<&'static str>, &[&str])]| fleet(workers).words(&core);
+        let (all, none): (&[&str], &[&str]) = (&["core"], &[]);
+        assert!(words(&[]).is_empty());
+        assert!(
+            words(&[("a", None, all), ("b", Some("gpu"), none), ("c", Some("gpu"), none)])
+                .is_empty()
+        );
+        assert_eq!(
+            words(&[("a", None, all), ("b", Some("gpu"), none), ("c", Some("gpu"), all)]),
+            ["b has no pack core, and others of pool gpu have it"]
+        );
+        assert_eq!(
+            words(&[("a", None, all), ("b", None, none)]),
+            ["b has no pack core, and others have it"]
+        );
+        assert_eq!(
+            words(&[("a", None, none), ("b", Some("gpu"), none)]),
+            ["no worker has pack core"]
+        );
+    }
 }

@@ -29,7 +29,7 @@ use outlast_core::queue::LetterRule;
 use outlast_core::time::Span;
 use outlast_store::query::UnhandledLetter;
 use outlast_store::queue::QueueRecord;
-use sha2::{Digest as _, Sha256};
+use outlast_store_rules::apply::queue::receiver_name;
 
 pub use self::guard::Networks;
 pub use self::in_force::InForce;
@@ -97,18 +97,8 @@ impl Webhook {
     /// address, which is no business of those who see jobs.
     #[must_use]
     pub fn name(&self) -> String {
-        name_of(&self.url)
+        receiver_name(&self.url)
     }
-}
-
-/// Returns what stands for the address of a webhook: see [`Webhook::name`].
-pub(crate) fn name_of(url: &str) -> String {
-    let end = url.find("://").map_or(0, |at| at + 3);
-    let (scheme, rest) = url.split_at(end);
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let digest = Sha256::digest(url);
-    let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    format!("{scheme}{host} #{digest}")
 }
 
 impl Rule {

@@ -7,6 +7,7 @@ use outlast_core::selector::Placement;
 use outlast_store::command::SetQueue;
 use outlast_store::query::QueueStats;
 use outlast_store::queue::QueueRecord;
+use outlast_store_rules::apply::queue::receiver_name;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use outlast_wire::queue;
@@ -19,7 +20,6 @@ use super::response::ApiResponse;
 use super::route::{Routes, get, put};
 use super::schema::Schema;
 use crate::access::Scope;
-use crate::handlers;
 
 pub(super) fn routes() -> Routes {
     const ALL: &str = "/api/v1/queues";
@@ -107,7 +107,7 @@ fn write(object: &mut Object<'_>, queue: &QueueStats, record: Option<&QueueRecor
     object.array("dead_letters", &settings.dead_letters, |out, rule| {
         let mut object = Object::begin(out);
         // A receiver may be let in by a part of its address.
-        let webhook = rule.webhook.as_deref().map(handlers::name_of);
+        let webhook = rule.webhook.as_deref().map(receiver_name);
         object.text_or_null("webhook", webhook.as_deref());
         object.text_or_null("action", rule.action.as_deref());
         object.texts("reasons", rule.reasons.iter().map(|reason| reason.as_str()));

@@ -18,6 +18,8 @@ struct Current {
     queues: Vec<QueueRecord>,
     /// Those of both.
     rules: Arc<[Rule]>,
+    /// Whether this server runs handlers though there are no rules: no other one does.
+    runs_leftovers: bool,
 }
 
 impl InForce {
@@ -36,6 +38,17 @@ impl InForce {
     /// Returns the rules of the configuration and of queues.
     pub(crate) fn rules(&self) -> Arc<[Rule]> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).rules)
+    }
+
+    /// Runs the handlers that wait though there are no rules.
+    pub(crate) fn run_leftovers(&self) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).runs_leftovers = true;
+    }
+
+    /// Whether this server runs handlers.
+    pub(crate) fn runs_handlers(&self) -> bool {
+        let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        current.runs_leftovers || !current.rules.is_empty()
     }
 
     /// Takes over the rules of all queues, as they are stored now; returns all rules.
@@ -57,7 +70,8 @@ impl InForce {
 impl From<Handlers> for InForce {
     fn from(handlers: Handlers) -> Self {
         let rules = handlers.with_queues(&[]).into();
-        let current = Current { handlers: Arc::new(handlers), queues: Vec::new(), rules };
+        let (handlers, queues) = (Arc::new(handlers), Vec::new());
+        let current = Current { handlers, queues, rules, runs_leftovers: false };
         Self(Arc::new(RwLock::new(current)))
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::clock::millis;
 use crate::engine::trouble_log::log_trouble;
 use crate::engine::{Engine, Unavailable};
-use crate::handlers::{JOB_TYPE, Rule, jobs, message};
+use crate::handlers::{JOB_TYPE, QUEUE, Rule, jobs, message};
 use crate::monitor::leadership::{Candidate, NotLeading};
 
 /// How many are handled at once.
@@ -79,13 +79,16 @@ impl DeadLetters {
         Candidate::new(self.engine.clone(), "dead_letters", LEASE)
     }
 
-    /// Waits, and no longer than until there is a rule where there was none.
-    async fn wait(&self, pause: Span) {
+    /// Waits, and no longer than until there is a rule where there was none, or this server begins to
+    /// delete old history.
+    async fn wait(&mut self, pause: Span) {
         let had_none = self.has_no_rules();
+        let led = self.leadership.borrow_and_update().is_some();
         let end = Instant::now() + millis(pause);
         while Instant::now() < end {
             tokio::time::sleep_until(end.min(Instant::now() + millis(LOOK))).await;
-            if had_none && !self.has_no_rules() {
+            let leads = self.leadership.borrow().is_some();
+            if had_none && (!self.has_no_rules() || leads && !led) {
                 return;
             }
         }
@@ -144,26 +147,41 @@ impl DeadLetters {
         self.note(handled).await
     }
 
-    /// Notes that old ones need no handler; returns whether there may be more.
+    /// Notes that old ones need no handler, and has handlers run that were planned by rules of before;
+    /// returns whether there may be more.
     async fn pass_over_some(&self) -> Result<bool, Trouble> {
         let now = self.engine.now().await?;
         let mut letters = self.engine.store().unhandled_letters(AT_ONCE).await?;
         letters.retain(|letter| now.since(letter.at) > OLD);
-        // A server that has rules may be about to handle them.
-        let mut candidate = self.candidate();
-        if letters.is_empty()
-            || !self.rules().await?.is_empty()
-            || candidate.acquire().await.is_err()
-        {
+        let handlers = &self.engine.settings().handlers;
+        let has_leftovers = !handlers.runs_handlers() && self.has_waiting_handlers().await?;
+        if letters.is_empty() && !has_leftovers || !self.rules().await?.is_empty() {
             return Ok(false);
         }
-        tracing::info!(
-            count = letters.len(),
-            "dead letters stay without a handler: there are no rules"
-        );
+        // A server that has rules leads here, and may be about to handle them.
+        let mut candidate = self.candidate();
+        if candidate.acquire().await.is_err() {
+            return Ok(false);
+        }
+        if has_leftovers {
+            tracing::info!("handlers of dead letters wait, and no server has rules: they run here");
+            handlers.run_leftovers();
+        }
+        if !letters.is_empty() {
+            tracing::info!(
+                count = letters.len(),
+                "dead letters stay without a handler: there are no rules"
+            );
+        }
         let noted = self.note(letters).await;
         candidate.resign().await;
         noted
+    }
+
+    /// Whether a job that handles a dead letter can be claimed.
+    async fn has_waiting_handlers(&self) -> Result<bool, Trouble> {
+        let classes = self.engine.store().claimable(1).await?;
+        Ok(classes.iter().any(|class| class.key.queue == QUEUE))
     }
 
     async fn note(&self, letters: Vec<UnhandledLetter>) -> Result<bool, Trouble> {

@@ -1,6 +1,7 @@
-//! Runs the jobs that handle dead letters, at every server that has rules for them: it claims them as a
-//! plain client does, sends a webhook or enqueues an execution, and reports what came of it. A server
-//! that dies meanwhile loses nothing: the claim ends, and the job is tried again.
+//! Runs the jobs that handle dead letters, at every server that has rules for them, or at one if no
+//! server has: it claims them as a plain client does, sends a webhook or enqueues an execution, and
+//! reports what came of it. A server that dies meanwhile loses nothing: the claim ends, and the job is
+//! tried again.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) async fn run(engine: Engine, stop: CancellationToken) {
     let in_force = &engine.settings().handlers;
     let stopping = engine.shared().stopping();
     // A queue, or the configuration, may get its first rule at any time.
-    while in_force.rules().is_empty() {
+    while !in_force.runs_handlers() {
         tokio::select! {
             () = tokio::time::sleep(millis(PAUSE)) => {}
             () = stopping.cancelled() => return stop.cancelled().await,

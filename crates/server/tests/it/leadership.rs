@@ -19,7 +19,8 @@ use outlast_packs::PackSet;
 use outlast_server::http::router;
 use outlast_server::{Reserved, Server, Settings};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, JobAction, JobOrder, NewJob, RETENTION, SetLimit,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassKey, JobAction, JobOrder, NewJob, Payload,
+    RETENTION, SetLimit,
 };
 use outlast_store::store::ManualClock;
 use outlast_store::{Batch, BatchId, Clock as _, Command, Store as _, StoreError};
@@ -329,4 +330,29 @@ fn jobs_are_deleted_while_a_look_after_history_goes_on() {
         scene.await_gone(id);
     }
     server.stop();
+}
+
+/// The last rule was removed, and all servers were started again: once such jobs waited forever.
+#[test]
+fn handlers_that_wait_run_though_no_server_has_rules_any_more() {
+    let mut scene = Scene::new();
+    let new = scene.new_job();
+    let (queue, job_type) = ("outlast.handlers".to_owned(), "outlast.dead_letter".to_owned());
+    let class = ClassKey { queue, job_type, ..new.class };
+    let args = r#"[{"webhook":"https://example.com #1","message":{}}]"#.to_owned();
+    let payload = Payload { args, ..new.payload };
+    let id = new.id;
+    scene.apply(vec![Command::Enqueue(Box::new(NewJob { class, payload, ..new }))]);
+    let server = Process::start(&scene.store.reopen());
+    for _ in 0..1500 {
+        let store = scene.store.reopen();
+        let attempts = scene.runtime.block_on(store.attempts(id)).expect("the store is open");
+        if let Some(attempt) = attempts.first() {
+            let error = attempt.error.clone().unwrap_or_default();
+            assert!(error.contains("no rule has this receiver any more"), "{error}");
+            return server.stop();
+        }
+        scene.pause(10);
+    }
+    panic!("it was not claimed");
 }

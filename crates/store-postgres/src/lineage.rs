@@ -145,6 +145,11 @@ pub(crate) enum Found {
     Loss,
 }
 
+/// Begins a transaction that no other server has at the same time.
+fn begin() -> String {
+    format!("begin; select pg_advisory_xact_lock({LOCK})")
+}
+
 impl Lineage {
     pub(crate) fn new() -> Self {
         let inner = Inner {
@@ -200,8 +205,7 @@ impl Lineage {
     /// Looks whether a new primary has all that this server acknowledged, and whether the others
     /// have looked.
     pub(crate) async fn look(&self, client: &Client, timeline: u32) -> Result<Found, OpenError> {
-        let begin = format!("begin; select pg_advisory_xact_lock({LOCK})");
-        client.batch_execute(&begin).await?;
+        client.batch_execute(&begin()).await?;
         let mut servers = self.servers();
         let line = i64::from(timeline);
         client.execute(FORGET, &[&line]).await?;
@@ -244,8 +248,7 @@ impl Lineage {
 
     /// Raises the generation because of a loss that was dealt with, and lets the others go on.
     pub(crate) async fn raise(&self, client: &Client, loss: &Loss) -> Result<(), OpenError> {
-        let begin = format!("begin; select pg_advisory_xact_lock({LOCK})");
-        client.batch_execute(&begin).await?;
+        client.batch_execute(&begin()).await?;
         client.execute(RAISE, &[&outlast_store_rules::cursor::LANES_A_RESTORE]).await?;
         let mut servers = self.servers();
         servers.push(self.inner.stand_in);

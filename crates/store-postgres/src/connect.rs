@@ -460,6 +460,11 @@ impl Address {
         OpenError::Restored { place: self.place(), known, found }
     }
 
+    /// Returns the hosts.
+    pub(crate) const fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
     /// Returns the highest timeline that a primary was found on.
     pub(crate) fn timeline(&self) -> u32 {
         self.hosts.timeline()

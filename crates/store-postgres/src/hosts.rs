@@ -1,7 +1,10 @@
 //! The hosts of one store: a primary, and standbys that may become it.
 //!
 //! ```text
-//! ask the host that answered last ──primary──▶ take it
+//! ask all hosts at once, for all who wait to connect: the primary with the highest timeline
+//!    │
+//!    ▼
+//! ask that host ──primary──▶ take it
 //!    │ it fails, or says nothing for a moment
 //!    ▼
 //! ask all others at once ──the first that is a primary──▶ take it
@@ -10,8 +13,9 @@
 //! error that says what each of them said
 //! ```
 //!
-//! Before any host is known, all are asked at once. A primary that was replaced may still answer. Its timeline is lower than that of the new one, so
-//! a server that has seen the new one does not take it any more.
+//! A primary that was replaced may run on, and answer as before. Its timeline is lower than that of the
+//! new one, so a server that has seen the new one takes it no more, and trusts no connection that it
+//! opened before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -19,14 +23,16 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_postgres::config::Host;
 use tokio_postgres::{Client, Config, SimpleQueryMessage};
 
 use crate::connect::{Address, OnNotice, OpenConnection};
 use crate::error::OpenError;
+use crate::tls::take_settings;
 
-/// How long the host that answered last is waited for before the others are asked, too.
+/// How long a host is waited for while others may answer.
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// Asks a host whether it follows a primary, and for its timeline if it does not.
@@ -48,8 +54,18 @@ struct Found {
     latest: AtomicUsize,
     /// The highest timeline that a primary was on; 0 if none was asked.
     timeline: AtomicU32,
+    /// When all were last asked. Whoever had come before waits for what they say.
+    asked: Mutex<Option<Instant>>,
+    /// Connections that were opened before this are not trusted.
+    distrusted: watch::Sender<Option<Instant>>,
     /// Whether a pooler is in between that refuses settings at the start of a session.
     is_behind_pooler: AtomicBool,
+}
+
+/// A connection to a primary, and its timeline; 0 where there is only one host.
+struct Dialed {
+    link: OpenConnection,
+    timeline: u32,
 }
 
 /// What a host is.
@@ -79,24 +95,14 @@ impl Role {
 
 /// Takes `target_session_attrs` out of an address: the driver does not know all of its values.
 pub(crate) fn take_session_attrs(url: &str) -> Result<String, String> {
-    let Some((place, query)) = url.split_once('?') else { return Ok(url.to_owned()) };
-    let mut rest = Vec::new();
-    for pair in query.split('&') {
-        match pair.split_once('=') {
-            Some(("target_session_attrs", "any" | "read-write" | "primary")) => {}
-            Some(("target_session_attrs", other)) => {
-                return Err(format!(
-                    "target_session_attrs={other} does not fit: a server writes, so it is \
-                     `primary` or `read-write`, which is also what is done without it"
-                ));
-            }
-            _ => rest.push(pair),
-        }
-    }
-    if rest.is_empty() {
-        return Ok(place.to_owned());
-    }
-    Ok(format!("{place}?{}", rest.join("&")))
+    take_settings(url, |name, value| match (name, value) {
+        ("target_session_attrs", "any" | "read-write" | "primary") => Ok(true),
+        ("target_session_attrs", other) => Err(format!(
+            "target_session_attrs={other} does not fit: a server writes, so it is `primary` or \
+             `read-write`, which is also what is done without it"
+        )),
+        _ => Ok(false),
+    })
 }
 
 /// Returns how each of the hosts of an address is reached.
@@ -185,7 +191,20 @@ impl Hosts {
         if timeline < known {
             return Err(OpenError::Replaced { place: place.to_owned(), timeline, known });
         }
+        if timeline > known && known > 0 {
+            self.distrust_open();
+        }
         Ok(())
+    }
+
+    /// Trusts no connection any more that is open now; returns since when none was trusted before.
+    pub(crate) fn distrust_open(&self) -> Option<Instant> {
+        self.found.distrusted.send_replace(Some(Instant::now()))
+    }
+
+    /// Tells since when connections are trusted.
+    pub(crate) fn distrusted(&self) -> watch::Receiver<Option<Instant>> {
+        self.found.distrusted.subscribe()
     }
 
     /// Whether a pooler refuses settings at the start of a session.
@@ -203,8 +222,13 @@ impl Hosts {
         address: &Address,
         heard: Option<OnNotice>,
     ) -> Result<OpenConnection, OpenError> {
-        if self.is_choice() && self.timeline() == 0 {
-            self.query_all(address).await;
+        if self.is_choice() {
+            let came = Instant::now();
+            let mut asked = self.found.asked.lock().await;
+            if asked.is_none_or(|began| began < came) {
+                *asked = Some(Instant::now());
+                self.query_all(address).await;
+            }
         }
         let latest = self.found.latest.load(Ordering::Acquire).min(self.all.len() - 1);
         let mut others: Vec<usize> = (0..self.all.len()).filter(|at| *at != latest).collect();
@@ -218,9 +242,9 @@ impl Hosts {
                 () = tokio::time::sleep(MOMENT), if !others.is_empty() => None,
             };
             match answer {
-                Some((at, Ok(link))) => {
+                Some((at, Ok(dialed))) => {
                     self.found.latest.store(at, Ordering::Release);
-                    return Ok(link);
+                    return Ok(dialed.link);
                 }
                 Some((at, Err(error))) => failures.push((at, error)),
                 None => {}
@@ -234,12 +258,12 @@ impl Hosts {
         }
     }
 
-    /// Asks all hosts once, before any is known, and remembers the primary with the highest timeline:
-    /// one that was replaced may be among them.
+    /// Asks all hosts, and remembers the primary with the highest timeline: one that was replaced may be
+    /// among them.
     async fn query_all(&self, address: &Address) {
         let all = (0..self.all.len()).map(|at| Box::pin(self.dial_one(address, at, None)));
         let mut asking: FuturesUnordered<_> = all.collect();
-        let mut best = (0, 0);
+        let mut best = None;
         let mut end = None;
         loop {
             let answer = tokio::select! {
@@ -247,15 +271,15 @@ impl Hosts {
                 () = wait_until(end) => None,
             };
             let Some((at, answer)) = answer else { break };
-            if let Ok(link) = answer {
-                if let Ok(Role::Primary(timeline)) = Role::of(&link.client).await {
-                    best = best.max((timeline, at));
-                }
+            if let Ok(Dialed { link, timeline }) = answer {
                 link.reader.abort();
+                best = best.max(Some((timeline, at)));
                 end.get_or_insert_with(|| Instant::now() + MOMENT);
             }
         }
-        self.found.latest.store(best.1, Ordering::Release);
+        if let Some((_, at)) = best {
+            self.found.latest.store(at, Ordering::Release);
+        }
     }
 
     async fn dial_one(
@@ -263,16 +287,16 @@ impl Hosts {
         address: &Address,
         at: usize,
         heard: Option<OnNotice>,
-    ) -> (usize, Result<OpenConnection, OpenError>) {
+    ) -> (usize, Result<Dialed, OpenError>) {
         let Some(config) = self.all.get(at) else {
             return (at, Err(OpenError::Refused("no such host".into())));
         };
         let link = address.dial(config, &place_of(config), heard).await;
-        let link = match link {
+        let dialed = match link {
             Ok(link) if self.is_choice() => self.primary_only(address, config, link).await,
-            link => link,
+            link => link.map(|link| Dialed { link, timeline: 0 }),
         };
-        (at, link)
+        (at, dialed)
     }
 
     /// Refuses a host that follows another one, or that was replaced.
@@ -281,15 +305,15 @@ impl Hosts {
         address: &Address,
         config: &Config,
         link: OpenConnection,
-    ) -> Result<OpenConnection, OpenError> {
+    ) -> Result<Dialed, OpenError> {
         let place = place_of(config);
-        let refused = match address.in_time(&place, Role::of(&link.client)).await {
-            Ok(Role::Primary(timeline)) => self.note_timeline(timeline, &place),
+        let timeline = match address.in_time(&place, Role::of(&link.client)).await {
+            Ok(Role::Primary(timeline)) => self.note_timeline(timeline, &place).map(|()| timeline),
             Ok(Role::Standby) => Err(OpenError::ReadOnly { place }),
             Err(error) => Err(error),
         };
-        refused.inspect_err(|_| link.reader.abort())?;
-        Ok(link)
+        let timeline = timeline.inspect_err(|_| link.reader.abort())?;
+        Ok(Dialed { link, timeline })
     }
 
     /// Returns what the hosts said, of which none can be used.

@@ -14,6 +14,8 @@
 //! silent: this connection is thrown away, and so is every one that was opened before now when it
 //! is next used; who waits on one of them asks at once
 //! ```
+//!
+//! Those that lead to a primary which was replaced are thrown away as well: see [`crate::hosts`].
 
 use std::pin::pin;
 use std::time::Duration;
@@ -78,25 +80,23 @@ enum Found {
 #[derive(Debug)]
 pub(crate) struct Silence {
     address: Address,
-    /// When one was last found silent.
-    found: watch::Sender<Option<Instant>>,
     /// One question at a time: each needs a connection.
     turn: Mutex<()>,
 }
 
 impl Silence {
     pub(crate) fn new(address: Address) -> Self {
-        Self { address, found: watch::Sender::new(None), turn: Mutex::new(()) }
+        Self { address, turn: Mutex::new(()) }
     }
 
-    /// Whether another one was found silent since this one was opened.
+    /// Whether another one was found silent since this one was opened, or a new primary was found.
     pub(crate) fn distrusts(&self, line: ConnectionId) -> bool {
-        self.found.borrow().is_some_and(|found| line.opened < found)
+        self.watch().borrow().is_some_and(|found| line.opened < found)
     }
 
-    /// Returns what tells when a connection was found silent.
+    /// Returns what tells when a connection was found silent, or a new primary was found.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<Instant>> {
-        self.found.subscribe()
+        self.address.hosts().distrusted()
     }
 
     /// Waits for an answer on a connection; `None` if there was none within `limit`, or if the
@@ -108,7 +108,7 @@ impl Silence {
         asking: impl Future<Output = T>,
     ) -> Option<T> {
         let mut asking = pin!(asking);
-        let mut found = self.found.subscribe();
+        let mut found = self.watch();
         let end = Instant::now() + limit;
         while Instant::now() < end {
             tokio::select! {
@@ -153,10 +153,9 @@ impl Silence {
 
     /// Distrusts every connection that is open now.
     fn distrust(&self) {
-        let now = Instant::now();
-        let before = self.found.send_replace(Some(now));
+        let before = self.address.hosts().distrust_open();
         // Those that were opened before are found one after the other.
-        if before.is_none_or(|before| now.duration_since(before) > LOOK_LIMIT) {
+        if before.is_none_or(|before| before.elapsed() > LOOK_LIMIT) {
             tracing::warn!(
                 place = self.address.place(),
                 "PostgreSQL no longer answers on a connection that is open; opening new ones"

@@ -68,10 +68,7 @@ impl Wanted {
     /// Takes what is about TLS out of an address; returns the rest, which the driver knows.
     pub(crate) fn take(url: &str) -> Result<(String, Self), String> {
         let mut wanted = Self::default();
-        let Some((place, query)) = url.split_once('?') else { return Ok((url.to_owned(), wanted)) };
-        let mut rest = Vec::new();
-        for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let rest = take_settings(url, |name, value| {
             let value = decoded(value);
             match name {
                 "sslmode" => {
@@ -85,11 +82,10 @@ impl Wanted {
                 "sslrootcert" => wanted.root = Some(value),
                 "sslcert" => wanted.certificate = Some(value),
                 "sslkey" => wanted.key = Some(value),
-                _ => rest.push(pair),
+                _ => return Ok(false),
             }
-        }
-        let rest =
-            if rest.is_empty() { place.to_owned() } else { format!("{place}?{}", rest.join("&")) };
+            Ok(true)
+        })?;
         Ok((rest, wanted))
     }
 
@@ -154,6 +150,25 @@ impl Wanted {
                 .map_err(|error| error.to_string())?;
         Ok(Trust::Authorities { chain, roots, by_name })
     }
+}
+
+/// Takes settings out of an address, those that `take` says it takes; returns the rest.
+pub(crate) fn take_settings(
+    url: &str,
+    mut take: impl FnMut(&str, &str) -> Result<bool, String>,
+) -> Result<String, String> {
+    let Some((place, query)) = url.split_once('?') else { return Ok(url.to_owned()) };
+    let mut rest = Vec::new();
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if !take(name, value)? {
+            rest.push(pair);
+        }
+    }
+    if rest.is_empty() {
+        return Ok(place.to_owned());
+    }
+    Ok(format!("{place}?{}", rest.join("&")))
 }
 
 /// Returns the authorities that the system trusts; `SSL_CERT_FILE` names others.

@@ -1,13 +1,17 @@
 //! Several hosts, of which one is the primary; poolers in between.
 
 use std::net::TcpListener;
-use tokio::time::Instant;
 
 use outlast_cluster::{Bouncer, Cluster, Pooling, Stop};
-use outlast_store::Store as _;
+use outlast_core::budget::Budgets;
+use outlast_core::id::JobId;
+use outlast_store::{Batch, BatchId, Command, Store as _};
 use outlast_store_postgres::{OpenError, Options, PostgresStore};
+use outlast_store_testkit::job::plain_job;
+use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::hand::{run, sql};
+use crate::hand::{number, run, sql};
 
 /// Returns the address of a database on several ports of this host.
 fn on_ports(database: &str, own: u16, ports: &[u16]) -> String {
@@ -131,4 +135,81 @@ fn pooler_that_lends_transactions_is_refused_and_named() {
             }
         });
     }
+}
+
+/// What promotes standbys has promoted one, and has not ended the old primary. A store that has not
+/// seen the new one connects again, at first to the host that answered last.
+#[test]
+fn promoted_standby_is_used_though_the_old_primary_runs_on() {
+    let primary = Cluster::start(&[]).unwrap();
+    let database = primary.create_database().unwrap();
+    let standby = primary.standby().unwrap();
+    let url = on_ports(&database, primary.port(), &[primary.port(), standby.port()]);
+    let at = |port| on_ports(&database, primary.port(), &[port]);
+    run(async {
+        let store = open(&url).await.unwrap();
+        store.now().await.unwrap();
+        store.tally().await.unwrap();
+        let (old, new) = (sql(&at(primary.port())).await, sql(&at(standby.port())).await);
+        new.batch_execute("select pg_promote()").await.unwrap();
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity
+            where application_name = 'outlast'";
+        old.batch_execute(end).await.unwrap();
+        let job = plain_job(JobId(Uuid::now_v7()));
+        let id = job.id;
+        let server = Uuid::now_v7();
+        let mut n = 0;
+        let began = Instant::now();
+        loop {
+            n += 1;
+            let batch = Batch {
+                id: BatchId { server, n },
+                jitter_seed: 0,
+                budgets: Budgets::DEFAULT,
+                commands: vec![Command::Enqueue(Box::new(job.clone()))],
+            };
+            match store.apply(batch.into()).await {
+                Ok(_) => break,
+                Err(error) => assert!(began.elapsed().as_secs() < 20, "{error}"),
+            }
+        }
+        let jobs = "select count(*) from job_row";
+        assert_eq!((number(&new, jobs).await, number(&old, jobs).await), (1, 0));
+        for _ in 0..8 {
+            assert!(store.job(id).await.unwrap().is_some(), "reads find the new one, too");
+        }
+    });
+}
+
+/// Commits at the old primary wait for the standby that follows it no more.
+#[test]
+fn batch_that_a_replaced_primary_does_not_answer_ends_at_the_new_one() {
+    let primary = Cluster::start(&[]).unwrap();
+    let database = primary.create_database().unwrap();
+    let standby = primary.standby().unwrap();
+    let url = on_ports(&database, primary.port(), &[primary.port(), standby.port()]);
+    let at = |port| on_ports(&database, primary.port(), &[port]);
+    run(async {
+        let store = open(&url).await.unwrap();
+        let (old, new) = (sql(&at(primary.port())).await, sql(&at(standby.port())).await);
+        old.batch_execute("alter system set synchronous_standby_names = '*'").await.unwrap();
+        old.batch_execute("select pg_reload_conf()").await.unwrap();
+        new.batch_execute("select pg_promote()").await.unwrap();
+        let job = plain_job(JobId(Uuid::now_v7()));
+        let (server, mut n, began) = (Uuid::now_v7(), 0, Instant::now());
+        loop {
+            n += 1;
+            let batch = Batch {
+                id: BatchId { server, n },
+                jitter_seed: 0,
+                budgets: Budgets::DEFAULT,
+                commands: vec![Command::Enqueue(Box::new(job.clone()))],
+            };
+            match store.apply(batch.into()).await {
+                Ok(_) => break,
+                Err(error) => assert!(began.elapsed().as_secs() < 15, "{error}"),
+            }
+        }
+        assert_eq!(number(&new, "select count(*) from job_row").await, 1);
+    });
 }

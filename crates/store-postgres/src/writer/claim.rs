@@ -140,6 +140,20 @@ fn runs_of<'a>(
     runs
 }
 
+/// Returns how many of the claims may be made together: those that limits concern are made last, so
+/// none of the others may come after one of them that takes from the same class.
+fn made_in_order(natives: &[Native<'_>], limited: &HashSet<&[ClassId]>) -> usize {
+    let mut taken_last: HashSet<ClassId> = HashSet::new();
+    let comes_too_early = natives.iter().position(|Native { classes, .. }| {
+        let is_limited = limited.contains(classes);
+        if is_limited {
+            taken_last.extend(classes.iter());
+        }
+        !is_limited && classes.iter().any(|class| taken_last.contains(class))
+    });
+    comes_too_early.unwrap_or(natives.len())
+}
+
 impl Tx<'_> {
     /// Executes the claims at the start of `commands`; those of native workers that follow each
     /// other are one round trip.
@@ -160,6 +174,7 @@ impl Tx<'_> {
         }
         let current = self.limits_for(natives.iter().map(|native| native.claim)).await?;
         let limited = self.limited_of(&natives).await?;
+        natives.truncate(made_in_order(&natives, &limited));
         self.find_avoided(&mut natives).await?;
         if !limited.is_empty() && !self.opening.statements.is_empty() {
             self.query_all(Vec::new()).await?;

@@ -209,10 +209,7 @@ impl<H: Harness> View<'_, H> {
                 let claimant = Claimant::Plain { worker: who.map(client), visibility: Span(500) };
                 claim(claimant, ClaimFrom::Queues { queues, tenant }, *max)
             }
-            // Another worker says that it was given the job.
-            Wish::Start { job, as_who: AsWho::OtherWorker(worker) } if job.is_multiple_of(2) => {
-                self.adopt(*job, *worker)
-            }
+            Wish::Adopt { job, worker } => self.adopt(*job, *worker),
             Wish::Start { job, as_who } => {
                 let job = self.aimed(*job, &[State::Active]);
                 let fence = self.fence(job, *as_who);

@@ -58,6 +58,11 @@ pub(super) enum Wish {
         job: u8,
         as_who: AsWho,
     },
+    /// A worker says that it was given the job.
+    Adopt {
+        job: u8,
+        worker: u8,
+    },
     Finish {
         job: u8,
         as_who: AsWho,
@@ -327,6 +332,7 @@ fn about_jobs(specs: BoxedStrategy<Spec>) -> BoxedStrategy<Wish> {
         3 => (0..3_u8, 0..8_u8, vec(specs, 1..3)).prop_map(|(key, request, specs)| {
             Wish::EnqueueOnce { key, request, specs }
         }),
+        2 => (JOBS, WORKERS).prop_map(|(job, worker)| Wish::Adopt { job, worker }),
         8 => (JOBS, as_who()).prop_map(|(job, as_who)| Wish::Start { job, as_who }),
         16 => (JOBS, as_who(), how(), detail()).prop_map(|(job, as_who, how, detail)| {
             Wish::Finish { job, as_who, how, detail }

@@ -7,14 +7,15 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use outlast_core::job::State;
 use outlast_core::limits::PAGE_MAX;
 use outlast_core::time::Span;
 use outlast_store::command::{ForgetDeadLetter, JobAction, JobOrder, Seen};
-use outlast_store::query::{DeadLetter, JobQuery, LetterFilter, Page};
+use outlast_store::query::{DeadLetter, DeadLetterPage, JobQuery, LetterFilter, Page};
 use outlast_wire::dead_letter::{self, LettersOrder};
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::error::ApiError;
 use super::request::ApiRequest;
@@ -31,6 +32,8 @@ const READ: u32 = 250;
 /// delayed by a small change now and then, and never by a large one.
 const STEP: usize = 30;
 const PAUSE: Duration = Duration::from_millis(5);
+/// How many such changes are under way at once: the next one need not wait for the commit of the last.
+const STEPS_AT_ONCE: usize = 3;
 /// After how long a request responds with where the next one goes on.
 const SPENT_MAX: Duration = Duration::from_secs(20);
 
@@ -101,21 +104,62 @@ async fn work_through(
     let mut pace = tokio::time::interval(PAUSE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut done = Progress { next: order.cursor.clone(), ..Progress::default() };
-    loop {
+    let next_page = |done: &Progress| {
         let left = u32::try_from(most - done.matched).unwrap_or(u32::MAX);
-        let page = Page { limit: read.min(left), cursor: done.next.clone() };
-        let has_cursor = page.cursor.is_some();
-        let found = engine.store().dead_letters(query(order, page)).await;
-        let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
-        done.matched += found.letters.len();
-        for step in found.letters.chunks(STEP).filter(|_| !order.dry_run) {
-            pace.tick().await;
-            done.changed += apply(engine, change, step, by).await?;
-        }
-        done.next = found.next;
+        read_page(engine, order, Page { limit: read.min(left), cursor: done.next.clone() })
+    };
+    let mut page = next_page(&done).await?;
+    loop {
+        done.matched += page.letters.len();
+        done.next = page.next;
         let spent = millis(boot_time().since(began));
-        if done.next.is_none() || done.matched >= most || spent >= SPENT_MAX {
+        let is_last = done.next.is_none() || done.matched >= most || spent >= SPENT_MAX;
+        let letters = if order.dry_run { Vec::new() } else { page.letters };
+        let changing = change_all(engine, change, &letters, Steps { pace: &mut pace, by });
+        if is_last {
+            done.changed += changing.await?;
             return Ok(done);
+        }
+        // What is read meanwhile lies behind what is changed.
+        let changed;
+        (changed, page) = tokio::try_join!(changing, next_page(&done))?;
+        done.changed += changed;
+    }
+}
+
+async fn read_page(
+    engine: &Engine,
+    order: &LettersOrder,
+    page: Page,
+) -> Result<DeadLetterPage, ApiError> {
+    let has_cursor = page.cursor.is_some();
+    let found = engine.store().dead_letters(query(order, page)).await;
+    found.map_err(|error| ApiError::of_page(error, has_cursor))
+}
+
+/// How changes follow each other, and who makes them.
+struct Steps<'a> {
+    pace: &'a mut Interval,
+    by: &'a str,
+}
+
+/// Changes these step by step; returns how many were still as they were found.
+async fn change_all(
+    engine: &Engine,
+    change: Change,
+    letters: &[DeadLetter],
+    Steps { pace, by }: Steps<'_>,
+) -> Result<usize, ApiError> {
+    let mut steps = letters.chunks(STEP);
+    let mut under_way = FuturesUnordered::new();
+    let mut all = 0;
+    loop {
+        tokio::select! {
+            _ = pace.tick(), if steps.len() > 0 && under_way.len() < STEPS_AT_ONCE => {
+                under_way.extend(steps.next().map(|step| apply(engine, change, step, by)));
+            }
+            Some(changed) = under_way.next() => all += changed?,
+            else => return Ok(all),
         }
     }
 }

@@ -142,7 +142,6 @@ fn parse(source: &str) -> Result<Parsed, ExpressionError> {
     scan::check(source)?;
     let root = PrattParser::new()
         .max_expression_node_count(limits::EXPRESSION_NODES_MAX)
-        .error_recovery_limit(0)
         .parse(source)
         .map_err(|errors| ExpressionError(unreadable(&errors)))?;
     let references = check::check(&root)?;
@@ -151,7 +150,9 @@ fn parse(source: &str) -> Result<Parsed, ExpressionError> {
 
 /// Returns the first error of the parser as one line.
 fn unreadable(errors: &cel::ParseErrors) -> String {
-    let Some(first) = errors.errors.first() else { return "is no CEL".to_owned() };
+    // Those without a place say that the parser gave up, after it met the others.
+    let placed = errors.errors.iter().find(|error| error.pos.0 > 0);
+    let Some(first) = placed.or(errors.errors.first()) else { return "is no CEL".to_owned() };
     let problem = first.msg.trim_start_matches("Syntax error: ");
     match first.pos {
         (1, column) => format!("is no CEL at character {column}: {problem}"),

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::expression::{
     Expression, ExpressionError, References, Scope, Work, end_of_expression, value_as_text,
 };
-use crate::fault::{Fault, Place};
+use crate::fault::{Fault, Place, shown};
 use crate::limits::{DEPTH_MAX, VALUE_BYTES_MAX};
 
 const OPEN: &str = "${{";
@@ -134,8 +134,9 @@ fn of_text(text: &str, place: &Place<'_>) -> Result<Node, Fault> {
         let Some(end) = end_of_expression(inner) else {
             return Err(Fault::at(place, "`${{` is not closed; end the expression with `}}`"));
         };
-        let expression = Expression::new(&inner[..end])
-            .map_err(|error| Fault::at(place, format!("the expression {error}")))?;
+        let expression = Expression::new(&inner[..end]).map_err(|error| {
+            Fault::at(place, format!("`{}`: {error}", shown(inner[..end].trim())))
+        })?;
         if open > 0 {
             pieces.push(Piece::Plain(rest[..open].to_owned()));
         }
@@ -238,7 +239,7 @@ fn evaluate(
     scope: &Scope<'_>,
     work: &mut Work,
 ) -> Result<Value, ExpressionError> {
-    let named = |error| ExpressionError(format!("{expression} {error}"));
+    let named = |error| ExpressionError(format!("{expression}: {error}"));
     expression.evaluate(scope, work).map_err(named)
 }
 

@@ -25,8 +25,8 @@ impl Walk<'_> {
         match expression.evaluate(&scope, &mut Work::of_expression()) {
             Ok(Value::Bool(true)) => Ok(Decision::Run),
             Ok(Value::Bool(false)) => Ok(Decision::Skip),
-            Ok(_) => Err(format!("when: {expression} is neither true nor false")),
-            Err(error) => Err(format!("when: {expression} {error}")),
+            Ok(_) => Err(format!("when: {expression}: is neither true nor false")),
+            Err(error) => Err(format!("when: {expression}: {error}")),
         }
     }
 

@@ -53,11 +53,11 @@ fn faults_name_the_place() {
     let open = fault(json!({"a": [1, "${{ x"]}));
     assert_eq!(open, "a[1]: `${{` is not closed; end the expression with `}}`");
     let unknown = fault(json!({"a": "${{ param.n }}"}));
-    assert_eq!(unknown, "a: the expression there is no `param`; did you mean `parameters`?");
+    assert_eq!(unknown, "a: `param.n`: there is no `param`; did you mean `parameters`?");
     assert!(fault(json!({"${{ a }}": 1})).contains("a key cannot be an expression"));
     assert_eq!(
         fault(json!("${{ parameters.nn }}")),
-        "${{ parameters.nn }} there is no key `nn`; did you mean `n`?"
+        "${{ parameters.nn }}: there is no key `nn`; did you mean `n`?"
     );
 }
 

@@ -12,7 +12,7 @@ use super::super::Form;
 use super::super::step::{JobSettings, OnFailure, StepDefinition, Target, When};
 use super::{Named, Origin, check_keys, kind, object, references, span, text};
 use crate::expression::Expression;
-use crate::fault::{Fault, Place, instead, nearest};
+use crate::fault::{Fault, Place, instead, nearest, shown};
 use crate::limits;
 use crate::template::Template;
 
@@ -161,7 +161,7 @@ fn when(map: &Map<String, Value>, form: Form, place: &Place<'_>) -> Result<When,
     }
     let inner = text.strip_prefix("${{").and_then(|rest| rest.strip_suffix("}}"));
     let expression = Expression::new(inner.unwrap_or(text))
-        .map_err(|error| Fault::at(&place, format!("the expression {error}")))?;
+        .map_err(|error| Fault::at(&place, format!("`{}`: {error}", shown(text))))?;
     Ok(When::Expression(expression))
 }
 
@@ -215,10 +215,7 @@ fn on_failure(map: &Map<String, Value>, place: &Place<'_>) -> Result<OnFailure, 
         Some("continue") => Ok(OnFailure::Continue),
         Some(other) => {
             let end = instead(other, &["fail", "continue"]);
-            Err(Fault::at(
-                &place.key("on_failure"),
-                format!("is `{}`; {end}", crate::fault::shown(other)),
-            ))
+            Err(Fault::at(&place.key("on_failure"), format!("is `{}`; {end}", shown(other))))
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Everything that can be wrong is found here, so that a stored workflow can always go on: names,
 //! cycles, expressions, and which steps they read. What belongs to jobs (retries, resources,
-//! options) is kept as it was written; whoever makes jobs of it checks it as for any job.
+//! options) is kept as it was written; the store or server that makes jobs of it checks it as for any job.
 
 mod graph;
 mod read;

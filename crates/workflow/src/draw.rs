@@ -162,7 +162,9 @@ impl Columns {
         let left = width.saturating_sub(line.width());
         line.push_str(&edges(&row.after, left));
         if !row.note.is_empty() {
-            line.push_str(if row.after.is_empty() { "" } else { " " });
+            // A condition is in brackets; a reason stands by itself.
+            let gap = if row.note.starts_with('(') { " " } else { ": " };
+            line.push_str(if row.after.is_empty() { "" } else { gap });
             line.push_str(&row.note);
         }
         cut(line.trim_end(), width)

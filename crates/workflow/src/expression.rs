@@ -152,7 +152,9 @@ fn parse(source: &str) -> Result<Parsed, ExpressionError> {
 fn unreadable(errors: &cel::ParseErrors) -> String {
     // Those without a place say that the parser gave up, after it met the others.
     let placed = errors.errors.iter().find(|error| error.pos.0 > 0);
-    let Some(first) = placed.or(errors.errors.first()) else { return "is no CEL".to_owned() };
+    let Some(first) = placed.or_else(|| errors.errors.first()) else {
+        return "is no CEL".to_owned();
+    };
     let problem = first.msg.trim_start_matches("Syntax error: ");
     match first.pos {
         (1, column) => format!("is no CEL at character {column}: {problem}"),

@@ -45,7 +45,7 @@ pub enum WorkflowStatus {
     Completed,
     /// A step failed, and its failure counts.
     Failed,
-    /// Somebody cancelled it.
+    /// A user cancelled it.
     Cancelled,
     /// It took longer than its timeout.
     Timeout,
@@ -54,7 +54,7 @@ pub enum WorkflowStatus {
 /// Why a workflow is ending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// Somebody cancelled it.
+    /// A user cancelled it.
     Cancel,
     /// It took longer than its timeout.
     Timeout,

@@ -27,11 +27,11 @@ pub enum Event {
         /// How the item had ended.
         outcome: Outcome,
     },
-    /// Somebody wants it to end.
+    /// A user cancelled it.
     CancelRequested,
     /// Its timeout is over.
     TimeoutReached,
-    /// Somebody wants what failed to run again, and what follows it.
+    /// A user wants what failed to run again, and what follows it.
     RetryRequested,
 }
 

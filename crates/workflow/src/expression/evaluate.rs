@@ -376,6 +376,10 @@ pub(crate) fn contains(of: &Term<'_>, wanted: &Term<'_>, work: &mut Work) -> Res
             Ok(false)
         }
         (Term::Map(map), Term::Text(key)) => Ok(map.get(key.as_str()).is_some()),
+        // Keys are text, so no other value is one.
+        (Term::Map(_), wanted) if !matches!(wanted, Term::List(_) | Term::Map(_) | Term::Null) => {
+            Ok(false)
+        }
         (of, wanted) => {
             let problem =
                 format!("`in` asks a list or a map, not {} in {}", wanted.kind(), of.kind());

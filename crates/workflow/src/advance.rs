@@ -172,10 +172,8 @@ impl Walk<'_> {
         self.state.open = self.state.open.saturating_sub(1);
         self.advance.changed.insert(step);
         self.advance.effects.push(Effect::StepEnded { step, status });
-        if self.state.stop.is_none() {
-            let children = self.definition.children(step).iter();
-            self.ready.extend(children.map(|child| self.definition.position(*child)));
-        }
+        let children = self.definition.children(step).iter();
+        self.ready.extend(children.map(|child| self.definition.position(*child)));
     }
 
     /// Starts, skips and fails steps until none is left that need not wait, then ends the workflow

@@ -156,6 +156,11 @@ impl Definition {
         self.graph.position[step]
     }
 
+    /// Says whether a step, or one behind it, reads a result.
+    pub(crate) fn reads_results_from(&self, step: usize) -> bool {
+        self.graph.reads_results[step]
+    }
+
     /// Returns the steps that no step waits for. Their results are the workflow's: the result of
     /// the only one, or an object of them by name. A step that runs only after a failure is none.
     #[must_use]

@@ -210,6 +210,9 @@ impl Node {
                             text.push_str(&value_as_text(&evaluate(expression, scope, work)?));
                         }
                     }
+                    if text.len() > VALUE_BYTES_MAX {
+                        return Err(too_large());
+                    }
                 }
                 *bytes += text.len();
                 Value::String(text)
@@ -227,11 +230,14 @@ impl Node {
             }
         };
         if *bytes > VALUE_BYTES_MAX {
-            let problem = format!("is rendered to more than {VALUE_BYTES_MAX} bytes");
-            return Err(ExpressionError(problem));
+            return Err(too_large());
         }
         Ok(value)
     }
+}
+
+fn too_large() -> ExpressionError {
+    ExpressionError(format!("is rendered to more than {VALUE_BYTES_MAX} bytes"))
 }
 
 fn evaluate(

@@ -13,7 +13,7 @@ use crate::state::{StepStatus, WorkflowState};
 #[must_use]
 pub fn reads(definition: &Definition, state: &WorkflowState, event: &Event) -> BTreeSet<usize> {
     let mut forecast =
-        Forecast { definition, state, ends: BTreeMap::new(), found: BTreeSet::new() };
+        Forecast { definition, state, now: None, ends: BTreeMap::new(), found: BTreeSet::new() };
     match event {
         Event::Begun => {
             for step in definition.order().iter().copied() {
@@ -35,6 +35,7 @@ pub fn reads(definition: &Definition, state: &WorkflowState, event: &Event) -> B
             }
             let described = &definition.steps()[*step];
             let standing = Standing::of(described, known.status_of_items(), false);
+            forecast.now = Some(*step);
             forecast.ends.insert(*step, End::As(standing));
             forecast.go_on(definition.children(*step));
         }
@@ -51,17 +52,20 @@ pub fn reads(definition: &Definition, state: &WorkflowState, event: &Event) -> B
     forecast.found
 }
 
-/// How a step ends in the advance that is foreseen.
+/// How a step ends in the advance that is foreseen, if it does. If it does not, nothing behind it
+/// starts.
 #[derive(Clone, Copy)]
 enum End {
     As(Standing),
-    /// If it ends at once, then in a way that only its expressions know.
+    /// In a way that only its expressions know.
     Unknown,
 }
 
 struct Forecast<'a> {
     definition: &'a Definition,
     state: &'a WorkflowState,
+    /// The step that ends by the event, so has a result by now.
+    now: Option<usize>,
     ends: BTreeMap<usize, End>,
     found: BTreeSet<usize>,
 }
@@ -85,7 +89,8 @@ impl Forecast<'_> {
 
     /// Foresees a step. Says whether it may start or end.
     fn look(&mut self, step: usize) -> bool {
-        if self.state.steps[step].status != StepStatus::Waiting {
+        let waits = self.state.steps[step].status == StepStatus::Waiting;
+        if !waits || !self.definition.reads_results_from(step) {
             return false;
         }
         let described = &self.definition.steps()[step];
@@ -119,7 +124,11 @@ impl Forecast<'_> {
             Some(Decision::Run) => {
                 self.add_references(step);
                 if may_end_at_once(self.definition, self.state, step) {
-                    self.ends.insert(step, End::Unknown);
+                    // An input without a value fails; a list may also be empty.
+                    let alone = described.for_each.is_none() && self.state.steps[step].total == 0;
+                    let failed = Standing::of(described, StepStatus::Failed, false);
+                    let end = if alone { End::As(failed) } else { End::Unknown };
+                    self.ends.insert(step, end);
                 }
             }
             None => {
@@ -133,8 +142,7 @@ impl Forecast<'_> {
     fn add_references(&mut self, step: usize) {
         for (name, result) in self.definition.steps()[step].references().steps {
             let Some(of) = self.definition.step(&name).filter(|_| result) else { continue };
-            // The step that ends now has a result too; only others are known not to.
-            if has_result(&self.state.steps[of]) || self.ends.contains_key(&of) {
+            if has_result(&self.state.steps[of]) || self.now == Some(of) {
                 self.found.insert(of);
             }
         }

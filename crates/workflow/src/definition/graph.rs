@@ -15,6 +15,8 @@ pub(crate) struct Graph {
     pub(crate) order: Vec<usize>,
     /// Where each step is in `order`.
     pub(crate) position: Vec<usize>,
+    /// Whether each step, or one behind it, reads a result.
+    pub(crate) reads_results: Vec<bool>,
 }
 
 /// Where steps were written, for faults.
@@ -36,12 +38,19 @@ impl Graph {
         }
         let zeros = vec![0; steps.len()];
         let (depth, position) = (zeros.clone(), zeros);
-        let mut graph = Self { by_name, children, depth, order: Vec::new(), position };
+        let reads_results = vec![false; steps.len()];
+        let mut graph =
+            Self { by_name, children, depth, order: Vec::new(), position, reads_results };
         graph.sort(steps, places)?;
         for (position, step) in graph.order.iter().enumerate() {
             graph.position[*step] = position;
         }
         graph.check_references(steps, places)?;
+        for step in graph.order.iter().rev().copied() {
+            let own = steps[step].references().steps.into_values().any(|result| result);
+            let behind = graph.children[step].iter().any(|child| graph.reads_results[*child]);
+            graph.reads_results[step] = own || behind;
+        }
         Ok(graph)
     }
 

@@ -270,6 +270,42 @@ fn cancel_ends_what_waits_and_what_runs() {
 }
 
 #[test]
+fn a_retry_leaves_alone_what_it_does_not_change() {
+    let mut store = native(json!({
+        "good": {"action": "x"},
+        "bad": {"action": "x"},
+        "ignored": {"action": "x", "on_failure": "continue"},
+        "handler": {"action": "x", "after": "good", "when": "failure"},
+        "next": {"action": "x", "after": "bad"},
+    }));
+    store.ends("good", Outcome::Completed);
+    store.ends("ignored", Outcome::Failed);
+    store.ends("bad", Outcome::QueueFull);
+    let again = store.happens(&Event::RetryRequested);
+    assert_eq!(
+        again.effects,
+        [Effect::HoldUnsuccessful { step: 1 }, Effect::EnqueueItems { step: 1, count: 1 }]
+    );
+    assert_eq!(again.changed, BTreeSet::from([1, 4]));
+    store.end_all(Outcome::Completed);
+    assert_eq!(
+        statuses(&store),
+        "completed: good=completed bad=completed ignored=failed handler=skipped next=completed"
+    );
+}
+
+#[test]
+fn a_cancel_that_came_too_late_leaves_nothing_to_retry() {
+    let mut store = native(json!({"a": {"action": "x"}}));
+    store.happens(&Event::CancelRequested);
+    let replay = Event::ItemReplayed { step: 0, outcome: Outcome::Failed };
+    assert_eq!(store.refused(&replay), Refusal::Stopping);
+    store.ends("a", Outcome::Completed);
+    assert_eq!(statuses(&store), "cancelled: a=completed");
+    assert_eq!(store.refused(&Event::RetryRequested), Refusal::NothingToRetry);
+}
+
+#[test]
 fn a_timeout_shows_itself() {
     let mut store = native(json!({"a": {"action": "x"}}));
     store.happens(&Event::TimeoutReached);

@@ -27,8 +27,8 @@ pub const EXPRESSION_DEPTH_MAX: usize = 32;
 /// Deepest nesting of nodes: a sum of as many numbers is as deep.
 pub const NODES_DEPTH_MAX: usize = 100;
 
-/// Work of one expression: a node, an element or 64 bytes looked at are one. About a tenth of a
-/// second, in which the workflow's row is locked.
+/// Work of one expression: a node, an element or 64 bytes looked at are one. Some 15 ms, in which
+/// the workflow's row is locked.
 pub const WORK_MAX: u64 = 1_000_000;
 /// Work of the expressions of one item, where a step has many.
 pub const ITEM_WORK_MAX: u64 = 10_000;

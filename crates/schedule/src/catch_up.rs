@@ -115,12 +115,30 @@ pub fn catch_up(
     let graceful = Timestamp(now.0.saturating_sub_unsigned(GRACE.as_millis()));
     // At most one fire each second, so this is all of them.
     let timely = timetable.latest(oldest_due.max(graceful), last, MOST_CAUGHT_UP);
-    let fires = match choice {
-        CatchUp::All => timetable.latest(oldest_due, last, MOST_CAUGHT_UP),
-        CatchUp::One if timely.is_empty() => timetable.latest(oldest_due, last, 1),
-        CatchUp::One | CatchUp::None => timely,
-    };
-    let due = timetable.count(oldest_due, last);
-    let missed = due.saturating_sub(u64::try_from(fires.len()).unwrap_or(u64::MAX));
-    Due { fires, missed, next: timetable.next_after(now).filter(within) }
+    let due = DueTimes { timetable, oldest: oldest_due, last, timely };
+    Due { next: timetable.next_after(now).filter(within), ..due.choose(choice) }
+}
+
+/// The times of a timetable that are due.
+pub(crate) struct DueTimes<'a> {
+    pub(crate) timetable: &'a Timetable,
+    pub(crate) oldest: Timestamp,
+    pub(crate) last: Timestamp,
+    /// Those of them that are not late.
+    pub(crate) timely: Vec<Timestamp>,
+}
+
+impl DueTimes<'_> {
+    /// Decides which of them fire. It does not say what is next.
+    pub(crate) fn choose(self, choice: CatchUp) -> Due {
+        let Self { timetable, oldest, last, timely } = self;
+        let fires = match choice {
+            CatchUp::All => timetable.latest(oldest, last, MOST_CAUGHT_UP),
+            CatchUp::One if timely.is_empty() => timetable.latest(oldest, last, 1),
+            CatchUp::One | CatchUp::None => timely,
+        };
+        let due = timetable.count(oldest, last);
+        let missed = due.saturating_sub(u64::try_from(fires.len()).unwrap_or(u64::MAX));
+        Due { fires, missed, next: None }
+    }
 }

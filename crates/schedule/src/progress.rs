@@ -11,7 +11,7 @@ use outlast_core::time::{Span, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::catch_up::{CatchUp, Due, GRACE, MOST_CAUGHT_UP, catch_up};
+use crate::catch_up::{CatchUp, Due, DueTimes, GRACE};
 use crate::expression::Expression;
 use crate::jitter::jitter;
 use crate::overlap::Overlap;
@@ -52,6 +52,10 @@ pub struct Progress {
     /// no more.
     #[serde(with = "ms_opt")]
     pub next: Option<Timestamp>,
+    /// The next time, if it is one of the times that its owner has replaced while it was due: it fires
+    /// all the same.
+    #[serde(with = "ms_opt", skip_serializing_if = "Option::is_none")]
+    pub owed: Option<Timestamp>,
     /// Set while it is paused.
     pub paused: Option<Pause>,
     /// How many jobs it has made.
@@ -63,8 +67,11 @@ pub struct Progress {
     /// The latest fire that was left out.
     pub last_skip: Option<LastSkip>,
     /// The jobs that are not known to have ended, oldest first. With `overlap: allow` none are
-    /// kept.
+    /// added.
     pub open: Vec<Uuid>,
+    /// Jobs that the latest fire has replaced: they are cancelled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<Uuid>,
 }
 
 /// Why a schedule does not fire now.
@@ -167,13 +174,16 @@ impl Progress {
         Self { anchor: now, next: timing.next_after(now, now), ..Self::default() }
     }
 
-    /// Returns the progress after its owner has set other times. What is due already is not lost,
-    /// and nothing fires for the past: a fire that is at most [`GRACE`] late stays the next one.
+    /// Returns the progress of the schedule `name` after its owner has set other times. What is due
+    /// already is not lost, and nothing fires for the past: a fire that is at most [`GRACE`] late, or
+    /// that only its jitter puts off, stays the next one.
     #[must_use]
-    pub fn set(&self, old: &Timing, new: &Timing, now: Timestamp) -> Self {
+    pub fn set(&self, name: &str, old: &Timing, new: &Timing, now: Timestamp) -> Self {
         let mut progress = self.clone();
-        let is_due =
-            |next: Timestamp| next <= now && now.since(next) <= GRACE && self.paused.is_none();
+        let is_due = |next: Timestamp| {
+            let ripe = next.after(jitter(name, next, old.jitter));
+            next <= now && now.since(ripe) <= GRACE && self.paused.is_none()
+        };
         if new.has_the_times_of(old) {
             // The end may have moved.
             let kept = self.next.filter(|next| new.is_before_end(*next));
@@ -181,10 +191,8 @@ impl Progress {
             return progress;
         }
         progress.anchor = whole_second(now);
-        progress.next = match self.next.filter(|next| is_due(*next)) {
-            Some(due) => Some(due),
-            None => new.next_after(progress.anchor, now),
-        };
+        progress.owed = self.next.filter(|next| is_due(*next));
+        progress.next = progress.owed.or_else(|| new.next_after(progress.anchor, now));
         progress
     }
 
@@ -201,7 +209,8 @@ impl Progress {
         if self.paused.is_none() {
             return self.clone();
         }
-        Self { paused: None, next: timing.next_after(self.anchor, now), ..self.clone() }
+        let next = timing.next_after(self.anchor, now);
+        Self { paused: None, next, owed: None, ..self.clone() }
     }
 
     /// Returns when a server must look at it next, if it ever must.
@@ -209,31 +218,55 @@ impl Progress {
     pub fn due(&self, name: &str, timing: &Timing, now: Timestamp) -> Option<Timestamp> {
         let fires = self.next.filter(|_| self.paused.is_none());
         let fires = fires.map(|next| next.after(jitter(name, next, timing.jitter)));
-        let turn =
-            (timing.overlap == Overlap::Queue && self.open.len() > 1).then(|| now.after(TURN_LOOK));
+        let waits = self.open.len() > 1 || !self.replaced.is_empty();
+        let turn = waits.then(|| now.after(TURN_LOOK));
         [fires, turn].into_iter().flatten().min()
     }
 
     /// Decides what fires at `now`, and when it fires next.
     ///
-    /// A stored next time that the timetable does not have was due when its owner set other times; it
-    /// fires once. With a jitter, a fire is due that much later than its time.
+    /// With a jitter, a fire is due that much later than its time, and no earlier than one before it.
+    /// How late it is, is counted from then on.
     #[must_use]
     pub fn look(&self, name: &str, timing: &Timing, now: Timestamp) -> Due {
         let nothing = Due { fires: Vec::new(), missed: 0, next: self.next };
         let Some(next) = self.next.filter(|_| self.paused.is_none()) else { return nothing };
         let table = timing.timetable(self.anchor);
-        let is_ripe = |time: Timestamp| time.after(jitter(name, time, timing.jitter)) <= now;
-        if !is_ripe(next) {
+        let ripe_at = |time: Timestamp| time.after(jitter(name, time, timing.jitter));
+        if ripe_at(next) > now {
             return nothing;
         }
-        let ripe_until = ripe_until(&table, timing.jitter, now, is_ripe).max(next);
-        let mut due = catch_up(&table, next, ripe_until, timing.until, timing.catch_up);
-        let is_of_before = table.count(next, next) == 0;
-        if is_of_before && ripe_until.since(next) <= GRACE && timing.is_before_end(next) {
-            due.fires.insert(0, next);
+        let late = timing.jitter.0.saturating_add(GRACE.0);
+        let late = now.0.saturating_sub(i64::try_from(late).unwrap_or(i64::MAX));
+        // What is older is ripe, and late.
+        let recent = table.latest(next.max(Timestamp(late)), now, usize::MAX);
+        let Ripe { until, timely } = Ripe::of(&recent, now, ripe_at);
+        let last = timing.until.map_or(until, |end| end.min(until));
+        let timely = timely.into_iter().filter(|time| *time <= last).collect();
+        let due = DueTimes { timetable: &table, oldest: next, last, timely };
+        let mut due = due.choose(timing.catch_up);
+        due.next = timing.next_after(self.anchor, until.max(next));
+        if self.owed == Some(next) && table.count(next, next) == 0 {
+            Self::add_owed(next, timing, now, &mut due);
         }
         due
+    }
+
+    /// Adds the fire that was due when other times were set.
+    fn add_owed(owed: Timestamp, timing: &Timing, now: Timestamp, due: &mut Due) {
+        let is_timely = now.since(owed.after(timing.jitter)) <= GRACE;
+        let fires = match timing.catch_up {
+            CatchUp::All => true,
+            CatchUp::One => is_timely || due.fires.is_empty(),
+            CatchUp::None => is_timely,
+        };
+        if fires { due.fires.insert(0, owed) } else { due.missed += 1 }
+    }
+
+    /// Returns how late a fire of the schedule `name` is.
+    #[must_use]
+    pub fn late(name: &str, timing: &Timing, time: Timestamp, now: Timestamp) -> Span {
+        now.since(time.after(jitter(name, time, timing.jitter)))
     }
 
     /// Notes a fire that made a job.
@@ -258,21 +291,29 @@ fn whole_second(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_add(999).div_euclid(1000).saturating_mul(1000))
 }
 
-/// Returns the latest time up to which all times of the table are ripe.
-fn ripe_until(
-    table: &Timetable,
-    jitter: Span,
-    now: Timestamp,
-    is_ripe: impl Fn(Timestamp) -> bool,
-) -> Timestamp {
-    if jitter == Span::ZERO {
-        return now;
+/// Which of the recent times may fire now.
+struct Ripe {
+    /// All times until then may.
+    until: Timestamp,
+    /// Those that are not late.
+    timely: Vec<Timestamp>,
+}
+
+impl Ripe {
+    /// What is not ripe holds back what is later, so that fires keep their order.
+    fn of(recent: &[Timestamp], now: Timestamp, ripe_at: impl Fn(Timestamp) -> Timestamp) -> Self {
+        let (mut ripe, mut timely) = (Timestamp(i64::MIN), Vec::new());
+        for time in recent {
+            ripe = ripe.max(ripe_at(*time));
+            if ripe > now {
+                return Self { until: Timestamp(time.0.saturating_sub(1)), timely };
+            }
+            if now.since(ripe) <= GRACE {
+                timely.push(*time);
+            }
+        }
+        Self { until: now, timely }
     }
-    // All that is older than the longest jitter is ripe. What is not ripe holds back what is later, so
-    // that fires keep their order.
-    let surely = Timestamp(now.0.saturating_sub(i64::try_from(jitter.0).unwrap_or(i64::MAX)));
-    let recent = table.latest(Timestamp(surely.0.saturating_add(1)), now, MOST_CAUGHT_UP);
-    recent.into_iter().take_while(|time| is_ripe(*time)).last().unwrap_or(surely)
 }
 
 /// Times as milliseconds since the Unix epoch.

@@ -11,5 +11,9 @@ create table schedule (
     set_by text not null,
     created bigint not null,
     updated bigint not null
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0
 );
 create index schedule_due on schedule (due, name) where due is not null;

@@ -54,7 +54,7 @@ struct Found {
     latest: AtomicUsize,
     /// The highest timeline that a primary was on; 0 if none was asked.
     timeline: AtomicU32,
-    /// When all were last asked. Whoever had come before waits for what they say.
+    /// When all were last asked. A caller that came before waits for what they say.
     asked: Mutex<Option<Instant>>,
     /// Connections that were opened before this are not trusted.
     distrusted: watch::Sender<Option<Instant>>,

@@ -63,7 +63,7 @@ const STANDARD: &[&str] = &[
 const REASON_MAX: usize = 500;
 
 /// Longest that fires may be put off.
-const JITTER_MAX: Span = Span::from_secs(24 * 3600);
+const JITTER_MAX: Span = Span::from_secs(3600);
 
 /// What a schedule is asked to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -306,7 +306,7 @@ fn reason(text: &str) -> Result<String, Fault> {
 fn jitter(fields: &Map<String, Value>) -> Result<Span, Fault> {
     let Some(value) = given(fields, "jitter") else { return Ok(Span::ZERO) };
     duration::value(value).filter(|span| *span <= JITTER_MAX).ok_or_else(|| {
-        let expected = "a duration of at most 24 h: seconds such as `90`, or `30s`, `5m`, `2h`";
+        let expected = "a duration of at most 1 h: seconds such as `90`, or `30s`, `5m`, `2h`";
         Fault::field("jitter", format!("must be {}", duration::problem(value, expected)))
     })
 }

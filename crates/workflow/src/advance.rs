@@ -71,7 +71,7 @@ pub fn advance(
         Event::TimeoutReached => walk.stop(Stop::Timeout)?,
         Event::RetryRequested => walk.retry()?,
     }
-    walk.settle();
+    walk.apply_rules();
     Ok(walk.advance)
 }
 
@@ -178,7 +178,7 @@ impl Walk<'_> {
 
     /// Starts, skips and fails steps until none is left that need not wait, then ends the workflow
     /// if no step is open.
-    fn settle(&mut self) {
+    fn apply_rules(&mut self) {
         while let Some(position) = self.ready.pop_first() {
             let step = self.definition.order()[position];
             if self.state.steps[step].status == StepStatus::Waiting && self.all_before_ended(step) {

@@ -48,13 +48,13 @@ fn every_counts_from_its_anchor_whatever_happens_meanwhile() {
     let weekly = timing("@every 168h");
     let begun = Progress::begin(&weekly, at(0));
     let end = Timing { until: Some(at(10_000_000)), ..weekly.clone() };
-    let moved = begun.set(&weekly, &end, at(600_000));
+    let moved = begun.set("it", &weekly, &end, at(600_000));
     assert_eq!((moved.anchor, moved.next), (at(0), Some(at(604_800))));
     let pause = Pause { reason: String::new(), by: "me".into(), at: at(1) };
     assert_eq!(moved.pause(pause).resume(&end, at(600_000)).next, Some(at(604_800)));
     // Another length begins when it is set.
     let shorter = timing("@every 1h");
-    let changed = begun.set(&weekly, &shorter, at(600_000));
+    let changed = begun.set("it", &weekly, &shorter, at(600_000));
     assert_eq!((changed.anchor, changed.next), (at(600_000), Some(at(603_600))));
 }
 
@@ -64,15 +64,15 @@ fn other_times_neither_fire_the_past_nor_lose_what_is_due() {
     let progress = Progress::begin(&minutes, at(0));
     let three = at(3 * 3600);
     // The fire of 00:01 is due and has not been carried out yet.
-    let changed = progress.set(&minutes, &daily, at(62));
+    let changed = progress.set("it", &minutes, &daily, at(62));
     assert_eq!(changed.next, Some(at(60)));
     let due = changed.look("it", &daily, at(63));
     assert_eq!((due.fires, due.missed, due.next), (vec![at(60)], 0, Some(three)));
     // It is long ago, and stays left out.
-    let changed = progress.set(&minutes, &daily, at(90));
+    let changed = progress.set("it", &minutes, &daily, at(90));
     assert_eq!(changed.next, Some(three));
     // Nothing is due.
-    let changed = progress.set(&minutes, &daily, at(30));
+    let changed = progress.set("it", &minutes, &daily, at(30));
     assert_eq!(changed.next, Some(three));
 }
 
@@ -86,9 +86,9 @@ fn an_end_that_moves_ends_a_schedule_or_goes_on_with_it() {
     assert_eq!((due.fires, due.next), (vec![at(60)], None));
     let over = Progress { next: None, ..progress.clone() };
     assert_eq!(over.due("it", &ends, at(100)), None);
-    assert_eq!(over.set(&ends, &forever, at(100)).next, Some(at(120)));
+    assert_eq!(over.set("it", &ends, &forever, at(100)).next, Some(at(120)));
     let sooner = Timing { until: Some(at(30)), ..forever };
-    assert_eq!(progress.set(&ends, &sooner, at(10)).next, None);
+    assert_eq!(progress.set("it", &ends, &sooner, at(10)).next, None);
 }
 
 #[test]
@@ -148,6 +148,62 @@ fn what_is_stored_is_read_back_and_an_empty_object_is_a_beginning() {
     assert_eq!(serde_json::from_str::<Progress>("{}").expect("it is read"), Progress::default());
 }
 
+#[test]
+fn a_jitter_that_is_longer_than_the_interval_loses_nothing() {
+    for catch_up in CatchUp::CHOICES {
+        let minutes = Timing { jitter: Span::from_secs(300), catch_up, ..timing("* * * * *") };
+        let mut progress = Progress::begin(&minutes, at(0));
+        let mut fired = Vec::new();
+        for second in 0..3600 {
+            let due = progress.look("it", &minutes, at(second));
+            assert_eq!(due.missed, 0, "{catch_up} at {second}");
+            fired.extend(due.fires);
+            progress.next = due.next;
+        }
+        let all: Vec<Timestamp> = (1..=fired.len()).map(|n| at(60 * n as u64)).collect();
+        assert_eq!(fired, all, "{catch_up}");
+        assert!(fired.len() >= 54, "{catch_up}: {}", fired.len());
+    }
+}
+
+#[test]
+fn a_fire_that_only_its_jitter_puts_off_is_not_lost_by_other_times() {
+    let spread = Timing { jitter: Span::from_secs(600), ..timing("0 * * * *") };
+    let progress = Progress::begin(&spread, at(0));
+    let ripe = at(3600).after(jitter("it", at(3600), spread.jitter));
+    assert!(ripe > at(3610), "another name puts it off by more: {ripe:?}");
+    let other = Timing { jitter: spread.jitter, ..timing("30 * * * *") };
+    let changed = progress.set("it", &spread, &other, at(3605));
+    assert_eq!(changed.next, Some(at(3600)));
+    assert_eq!(fires(&changed, &other, at(3606)), []);
+    assert_eq!(fires(&changed, &other, ripe), [at(3600)]);
+}
+
+/// The store was away after the owner had set other times.
+#[test]
+fn a_fire_that_was_due_when_other_times_were_set_is_caught_up_with() {
+    for (catch_up, fires, missed) in [
+        (CatchUp::None, vec![], 1),
+        (CatchUp::One, vec![at(60)], 0),
+        (CatchUp::All, vec![at(60)], 0),
+    ] {
+        let minutes = Timing { catch_up, ..timing("* * * * *") };
+        let daily = Timing { catch_up, ..timing("0 3 * * *") };
+        let changed = Progress::begin(&minutes, at(0)).set("it", &minutes, &daily, at(61));
+        let due = changed.look("it", &daily, at(600));
+        assert_eq!((due.fires, due.missed, due.next), (fires, missed, Some(at(3 * 3600))));
+    }
+}
+
+/// The rules of a zone changed: the stored time is none of the timetable's any more.
+#[test]
+fn a_stored_time_that_the_timetable_lacks_does_not_fire() {
+    let daily = timing("0 3 * * *");
+    let progress = Progress { next: Some(at(60)), ..Progress::begin(&daily, at(0)) };
+    let due = progress.look("it", &daily, at(61));
+    assert_eq!((due.fires, due.missed, due.next), (vec![], 0, Some(at(3 * 3600))));
+}
+
 proptest! {
     /// Looks at whatever moments, with whatever jitter: each time fires once, in order, never before
     /// it is ripe, and at the first look after that.
@@ -155,11 +211,12 @@ proptest! {
     fn each_time_fires_once_and_when_it_is_ripe(
         every in 1_u64..90,
         spread in 0_u64..200_000,
+        choice in prop::sample::select(CatchUp::CHOICES.to_vec()),
         pauses in prop::collection::vec(1_u64..9_000, 1..60),
     ) {
         let timing = Timing {
             jitter: Span(spread),
-            catch_up: CatchUp::All,
+            catch_up: choice,
             ..timing(&format!("@every {every}s"))
         };
         let mut progress = Progress::begin(&timing, START);

@@ -245,7 +245,10 @@ fn lane_of(command: &Command) -> Lane {
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Log(_) => Lane::Output,
         Command::Claim(_) => Lane::Claim,
-        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::EnqueueOnce(_)
+        Command::Enqueue(_)
+        | Command::EnqueueAll(_)
+        | Command::EnqueueOnce(_)
+        | Command::WriteSchedule(_)
             if is_long(command) =>
         {
             Lane::Long

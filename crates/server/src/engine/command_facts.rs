@@ -78,7 +78,11 @@ pub(super) fn bytes_of(command: &Command) -> usize {
         Command::EnqueueArrived(order) => {
             order.jobs.iter().map(|arrived| arrived.job.payload.bytes()).sum()
         }
-        Command::WriteSchedule(write) => of_all(&write.jobs),
+        Command::WriteSchedule(write) => {
+            let state = write.to.as_ref();
+            let of_state = state.map_or(0, |it| it.definition.len() + it.progress.len());
+            of_all(&write.jobs) + of_state
+        }
         Command::Log(chunk) => chunk.bytes.len(),
         Command::Finish(finish) => {
             let EndDetail { result, error, checkpoint, .. } = &finish.detail;

@@ -74,9 +74,10 @@ fn kind_of(it: &impl Submitted) -> Option<Kind> {
     match it.command() {
         // Output stays in order. A claim is slow for the jobs that it takes.
         Command::Log(_) | Command::Claim(_) => None,
-        Command::Enqueue(_) | Command::EnqueueAll(_) | Command::EnqueueOnce(_) => {
-            kind_of_new(it.command().new_jobs().iter())
-        }
+        Command::Enqueue(_)
+        | Command::EnqueueAll(_)
+        | Command::EnqueueOnce(_)
+        | Command::WriteSchedule(_) => kind_of_new(it.command().new_jobs().iter()),
         Command::EnqueueArrived(order) => kind_of_new(order.jobs.iter().map(|it| &it.job)),
         Command::Queue(_)
         | Command::SetQueue(_)

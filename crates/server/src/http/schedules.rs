@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use outlast_core::schedule::ScheduleName;
-use outlast_schedule::progress::{LastFire, LastSkip, Pause, Timing};
+use outlast_schedule::progress::{LastFire, LastSkip, Pause, Progress, Timing};
 use outlast_store::schedule::ScheduleQuery;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
@@ -18,7 +18,7 @@ use super::schema::Schema;
 use crate::access::Scope;
 use crate::schedules::definition::Definition;
 use crate::schedules::job_of_now;
-use crate::schedules::service::{self, Author, Change, Schedule, ScheduleError, Wanted};
+use crate::schedules::service::{self, Author, Change, Listed, Schedule, ScheduleError, Wanted};
 
 const LIST: &[(&str, &str)] =
     &[("limit", "Page size, 50 by default"), ("cursor", "`next_cursor` of the previous page")];
@@ -72,21 +72,17 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let page = req.page()?;
     let after = page.cursor.as_deref().map(ScheduleName::new).transpose();
     let after = after.map_err(|_not| Fault::field("cursor", "is not a cursor from this server"))?;
-    let query = ScheduleQuery { after, limit: page.limit + 1 };
-    let mut found = service::list(&req.app.engine, query, None).await?;
-    let fits = usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let is_last = found.len() <= fits;
-    found.truncate(fits);
-    let next = found.last().filter(|_| !is_last).map(|last| last.name().to_string());
+    let query = ScheduleQuery { after, limit: page.limit };
+    let Listed { schedules, next } = service::list(&req.app.engine, query, None).await?;
     Ok(ApiResponse::object(|object| {
-        object.array("data", &found, |out, schedule| {
+        object.array("data", &schedules, |out, schedule| {
             let mut object = Object::begin(out);
             fields(&mut object, schedule);
             object.end();
         });
         object.object("pagination", |object| {
             object.number("limit", page.limit);
-            object.text_or_null("next_cursor", next.as_deref());
+            object.text_or_null("next_cursor", next.as_ref().map(ScheduleName::as_str));
         });
     }))
 }
@@ -215,7 +211,7 @@ fn fields(object: &mut Object<'_>, schedule: &Schedule) {
     object.time_or_null("anchor", Some(progress.anchor));
     let next = progress.next.filter(|_| progress.paused.is_none());
     object.time_or_null("next_fire", next);
-    last_fire(object, progress.last_fire.as_ref());
+    last_fire(object, schedule);
     last_skip(object, progress.last_skip.as_ref());
     object.number("fired", progress.fired);
     object.number("skipped", progress.skipped);
@@ -248,13 +244,15 @@ fn pause_or_null(object: &mut Object<'_>, pause: Option<&Pause>) {
     }
 }
 
-fn last_fire(object: &mut Object<'_>, fire: Option<&LastFire>) {
-    match fire {
+fn last_fire(object: &mut Object<'_>, schedule: &Schedule) {
+    let (name, timing) = (schedule.name().as_str(), &schedule.definition.timing);
+    match &schedule.progress.last_fire {
         None => object.raw("last_fire", "null"),
-        Some(fire) => object.object("last_fire", |object| {
-            object.time("fire_time", fire.fire_time);
-            object.number("late_seconds", seconds(fire.at.since(fire.fire_time).0));
-            object.plain("job_id", fire.job);
+        Some(LastFire { fire_time, at, job }) => object.object("last_fire", |object| {
+            object.time("fire_time", *fire_time);
+            let late = Progress::late(name, timing, *fire_time, *at);
+            object.number("late_seconds", seconds(late.0));
+            object.plain("job_id", job);
         }),
     }
 }

@@ -1,27 +1,36 @@
 //! Fires schedules. Every server may: the first one that writes a schedule has fired it. One server leads,
 //! so that the others do not come in its way; they fire what it has left for a moment.
+//!
+//! Schedules are looked at side by side. A look that takes long holds up no other.
 
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::schedule::ScheduleRecord;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::clock::millis;
+use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::monitor::leadership::{Candidate, NotLeading};
-use crate::schedules::fire;
+use crate::schedules::fire::{self, Unplanned};
 use crate::schedules::service::{ScheduleError, readable};
 
 /// How far ahead a look sees what is due, and longest pause between two looks. A schedule that someone
 /// sets meanwhile may be due before the next look, and fires this late at most.
 const AHEAD: Span = Span::from_secs(1);
-/// How many schedules a look reads.
+/// How many schedules are read at once.
 const AT_ONCE: u32 = 2_000;
-/// How many are fired side by side; their commands share transactions.
+/// How many are looked at side by side; their commands share transactions.
 const SIDE_BY_SIDE: usize = 256;
-/// Shortest pause while something is due that could not be fired.
-const PAUSE_MIN: Span = Span(50);
+/// Shortest pause while more are due than are looked at side by side.
+const PAUSE_MIN: Span = Span(20);
+/// Longest that a look may take. What it did not do, the next one does.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// How long a server that does not lead leaves what is due to the leader.
 const STEP_IN: Span = Span(600);
 /// How long the leader leads.
@@ -31,32 +40,69 @@ const ASK_AGAIN: Span = Span::from_secs(3);
 
 /// Looks again and again at what is due.
 pub(super) async fn run(engine: Engine) {
-    let mut leading = Leading {
+    let mut monitor = Monitor {
         candidate: Candidate::new(engine.clone(), "schedules", LEASE),
         not_before: Timestamp::default(),
+        unplanned: Arc::default(),
+        looks: JoinSet::new(),
+        looked_at: HashSet::new(),
+        engine,
     };
     loop {
-        let pause = match look(&engine, &mut leading).await {
+        let pause = match monitor.begin().await {
             Ok(pause) => pause,
             Err(error) => {
-                let shared = engine.shared();
+                let shared = monitor.engine.shared();
                 log_trouble!(warn, shared, error, "failed to look at schedules; retrying");
                 AHEAD
             }
         };
-        tokio::time::sleep(millis(pause)).await;
+        monitor.wait(pause).await;
     }
 }
 
-/// Whether this server leads, asked only while something is due.
-struct Leading {
+struct Monitor {
+    engine: Engine,
     candidate: Candidate,
-    /// When it asks again, by the store's clock.
+    /// When this server asks again whether it leads, by the store's clock.
     not_before: Timestamp,
+    unplanned: Arc<Unplanned>,
+    looks: JoinSet<ScheduleName>,
+    /// Which schedules these are about.
+    looked_at: HashSet<ScheduleName>,
 }
 
-impl Leading {
-    async fn is_sure(&mut self, now: Timestamp) -> bool {
+impl Monitor {
+    /// Begins to look at what is due; returns how long to wait then.
+    async fn begin(&mut self) -> Result<Span, ScheduleError> {
+        // A full store takes no jobs; it has better things to write.
+        if self.engine.shared().store_health.trouble(boot_time()).is_some() {
+            return Ok(AHEAD);
+        }
+        let now = self.engine.now().await?;
+        let found = self.engine.store().due_schedules(now.after(AHEAD), AT_ONCE).await?;
+        if found.is_empty() {
+            return Ok(AHEAD);
+        }
+        let patience = if self.leads(now).await { Span::ZERO } else { STEP_IN };
+        let mut next = now.after(AHEAD);
+        for record in found {
+            let Some(due) = record.state.due.map(|due| due.after(patience)) else { continue };
+            if due > now {
+                next = next.min(due);
+            } else if self.looked_at.len() >= SIDE_BY_SIDE {
+                return Ok(PAUSE_MIN);
+            } else if self.looked_at.insert(record.name.clone()) {
+                let (engine, unplanned) = (self.engine.clone(), Arc::clone(&self.unplanned));
+                self.looks.spawn(look(engine, record, now, unplanned));
+            }
+        }
+        let now = self.engine.shared().store_time().unwrap_or(now);
+        Ok(next.since(now).clamp(Span(1), AHEAD))
+    }
+
+    /// Whether this server certainly leads; asked only while something is due.
+    async fn leads(&mut self, now: Timestamp) -> bool {
         if now < self.not_before {
             return false;
         }
@@ -69,43 +115,45 @@ impl Leading {
             Err(NotLeading::Failed) => false,
         }
     }
-}
 
-/// Fires what is due; returns how long to wait then.
-async fn look(engine: &Engine, leading: &mut Leading) -> Result<Span, ScheduleError> {
-    let now = engine.now().await?;
-    let found = engine.store().due_schedules(now.after(AHEAD), AT_ONCE).await?;
-    if found.is_empty() {
-        return Ok(AHEAD);
-    }
-    let patience = if leading.is_sure(now).await { Span::ZERO } else { STEP_IN };
-    let when = |record: &ScheduleRecord| record.state.due.map(|due| due.after(patience));
-    let next = found.iter().filter_map(when).filter(|at| *at > now).min();
-    let is_ripe = |record: &ScheduleRecord| when(record).is_some_and(|at| at <= now);
-    let (ripe, _): (Vec<_>, Vec<_>) = found.into_iter().partition(is_ripe);
-    let is_full = ripe.len() >= usize::try_from(AT_ONCE).unwrap_or(usize::MAX);
-    let looks = ripe.into_iter().filter_map(readable).map(|schedule| async move {
-        // Others may have gone first.
-        let now = engine.shared().store_time().unwrap_or(now);
-        let looked = fire::look(engine, &schedule, now).await;
-        (schedule.name().clone(), looked)
-    });
-    let mut looks = stream::iter(looks).buffer_unordered(SIDE_BY_SIDE);
-    let (mut did_something, mut trouble) = (false, None);
-    while let Some((name, looked)) = looks.next().await {
-        match looked {
-            Ok(looked) => {
-                did_something |= looked.fired > 0 || looked.skipped > 0;
-                engine.counters().looked_at_schedule(&looked);
+    /// Waits, and takes in which looks have ended.
+    async fn wait(&mut self, pause: Span) {
+        let end = Instant::now() + millis(pause);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(end) => return,
+                Some(ended) = self.looks.join_next(), if !self.looks.is_empty() => {
+                    // One that panicked is never looked at again here, and the log says so.
+                    if let Ok(name) = ended {
+                        self.looked_at.remove(&name);
+                    }
+                }
             }
-            Err(error @ ScheduleError::Unavailable(_)) => trouble = Some(error),
-            Err(error) => tracing::warn!(schedule = %name, %error, "schedule was not fired"),
         }
     }
-    if let Some(trouble) = trouble {
-        return Err(trouble);
+}
+
+/// Looks at one schedule; returns its name.
+async fn look(
+    engine: Engine,
+    record: ScheduleRecord,
+    now: Timestamp,
+    unplanned: Arc<Unplanned>,
+) -> ScheduleName {
+    let name = record.name.clone();
+    let Some(schedule) = readable(record) else { return name };
+    // Others may have gone first.
+    let now = engine.shared().store_time().unwrap_or(now);
+    let looking = fire::look(&engine, &schedule, now, &unplanned);
+    match tokio::time::timeout(LOOK_LIMIT, looking).await {
+        Ok(Ok(looked)) => engine.counters().looked_at_schedule(&looked),
+        Ok(Err(error)) => {
+            let shared = engine.shared();
+            log_trouble!(warn, shared, error, "failed to look at a schedule; retrying");
+        }
+        Err(_elapsed) => {
+            tracing::warn!(schedule = %name, "a look at the schedule took too long; retrying");
+        }
     }
-    let wait = next.map_or(AHEAD, |next| next.since(engine.shared().store_time().unwrap_or(now)));
-    let least = if is_full && did_something { Span::ZERO } else { PAUSE_MIN };
-    Ok(if is_full { least } else { wait.clamp(Span(1), AHEAD) })
+    name
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_store::schedule::ScheduleQuery;
@@ -68,10 +68,15 @@ impl Engine {
             }
         }
         let now = self.now().await.map_err(|error| unavailable(&error))?;
+        // One that is refused keeps no other from being set.
+        let mut refused = Ok(());
         for some in schedules.chunks(SIDE_BY_SIDE) {
             let sets = some.iter().map(|schedule| self.configure(schedule, &author, now).boxed());
-            try_join_all(sets).await?;
+            for set in join_all(sets).await {
+                refused = refused.and(set);
+            }
         }
+        refused?;
         tracing::info!(schedules = schedules.len(), "schedules of the configuration are in force");
         Ok(())
     }

@@ -4,20 +4,26 @@
 //! ```text
 //! open jobs that have ended are dropped ─▶ what is due: fire, wait, replace or skip
 //!    └▶ the next one's turn: activate        └▶ WriteSchedule: jobs, events and progress, or nothing
+//!                                                └▶ what was replaced is cancelled
 //! ```
 //!
-//! Cancelling and activating come before the write, and are safe to repeat. A server that dies in
-//! between leaves the schedule as it was; the next one does the same again.
+//! Activating comes before the write and cancelling after it; the progress says what is to be cancelled.
+//! Both are safe to repeat. A server that dies in between leaves the rest to the next look.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use outlast_core::id::JobId;
 use outlast_core::job::State;
+use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
-use outlast_schedule::Overlap;
-use outlast_schedule::progress::{Choice, LastFire, LastSkip, Progress};
+use outlast_schedule::progress::{Choice, LastFire, LastSkip, Progress, QUEUED_MAX};
+use outlast_schedule::{Due, Overlap};
 use outlast_store::command::{JobAction, JobOrder, NewJob};
 use outlast_store::event::EventName;
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::schedule::{ScheduleEvent, ScheduleRefusal, WriteSchedule};
+use outlast_wire::schedule::Template;
 use outlast_wire::time::Rfc3339;
 use uuid::Uuid;
 
@@ -28,9 +34,35 @@ use crate::engine::Engine;
 /// Who fires schedules, for the event log.
 const BY: &str = "scheduler";
 
-/// How long a fire whose job cannot be planned waits for a server that can: one that has the action's
-/// pack.
+/// How long a fire whose job cannot be planned here waits for a server that can: one that has the
+/// action's pack.
 const OTHERS_MAY_PLAN: Span = Span::from_secs(3);
+
+/// Most jobs that one write stores, and how long their templates may be together, in bytes.
+const JOBS_OF_ONE: usize = 100;
+const BYTES_OF_ONE: usize = 4 * 1024 * 1024;
+
+/// How often a write is made smaller because the store refuses some of its jobs.
+const REFUSALS_MAX: u32 = 4;
+
+/// Fires whose jobs this server cannot plan, and since when it knows.
+#[derive(Debug, Default)]
+pub(crate) struct Unplanned(Mutex<HashMap<(ScheduleName, Timestamp), Timestamp>>);
+
+impl Unplanned {
+    /// Whether other servers have had their time for a fire.
+    fn have_others_had_time(&self, name: &ScheduleName, time: Timestamp, now: Timestamp) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = known.entry((name.clone(), time)).or_insert(now);
+        now.since(*since) >= OTHERS_MAY_PLAN
+    }
+
+    /// Forgets fires that are no longer due.
+    fn forget(&self, name: &ScheduleName, before: Option<Timestamp>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(of, time), _| of != name || before.is_some_and(|before| *time >= before));
+    }
+}
 
 /// What came of a fire by hand.
 #[derive(Debug)]
@@ -72,6 +104,11 @@ impl Draft {
         Self { progress, jobs, times, events, skipped: 0 }
     }
 
+    /// Whether the schedule stands as it did.
+    fn is_nothing(&self, schedule: &Schedule) -> bool {
+        self.progress == schedule.progress
+    }
+
     fn skip(&mut self, time: Timestamp, now: Timestamp, reason: &str, count: u64) {
         let last = LastSkip { fire_time: time, at: now, reason: reason.to_owned() };
         self.progress.note_skip(last, count);
@@ -81,10 +118,10 @@ impl Draft {
         self.events.push(ScheduleEvent { kind: EventName::CronSkipped, job: None, words });
     }
 
-    fn fire(&mut self, time: Timestamp, now: Timestamp, job: NewJob, overlap: Overlap) {
+    fn fire(&mut self, time: Timestamp, late: Span, job: NewJob, of: &Schedule, now: Timestamp) {
         let last = LastFire { fire_time: time, at: now, job: job.id.0 };
-        self.progress.note_fire(last, overlap);
-        let words = format!("{}, {} ms late", Rfc3339(time), now.since(time).0);
+        self.progress.note_fire(last, of.definition.timing.overlap);
+        let words = format!("{}, {} ms late", Rfc3339(time), late.0);
         let event = ScheduleEvent { kind: EventName::CronTriggered, job: Some(job.id), words };
         self.events.push(event);
         self.jobs.push(job);
@@ -92,91 +129,186 @@ impl Draft {
     }
 }
 
-/// Fires what is due of a schedule. Someone else may be faster: then nothing happens.
+/// Fires what is due of a schedule. Another server may be faster: then nothing happens.
 pub(crate) async fn look(
     engine: &Engine,
     schedule: &Schedule,
     now: Timestamp,
+    unplanned: &Unplanned,
 ) -> Result<Looked, ScheduleError> {
     let (name, timing) = (schedule.name(), &schedule.definition.timing);
     let due = schedule.progress.look(name.as_str(), timing, now);
     let mut progress = schedule.progress.clone();
-    let has_turned = drop_ended(engine, &mut progress, timing.overlap).await?;
-    if due.fires.is_empty() && due.missed == 0 && !has_turned {
-        return turn_is_later(engine, schedule, &progress, now).await;
+    let has_turned = turn(engine, &mut progress, timing.overlap).await?;
+    let is_same = due.next == schedule.progress.next;
+    if due.fires.is_empty() && due.missed == 0 && !has_turned && is_same {
+        // It waits for a job that goes on.
+        return Ok(Looked::default());
     }
-    // Fires that cannot be carried out after all, with the reason.
-    let mut impossible: Vec<(Timestamp, String)> = Vec::new();
-    for _ in 0..=due.fires.len() {
-        let mut draft = Draft::new(progress.clone());
-        draft.progress.next = due.next;
-        if due.missed > 0 {
-            let words = format!(
-                "missed while no server could fire it; catch_up is {}",
-                timing.catch_up.as_str()
-            );
-            let last = due.fires.first().map_or(now, |first| Timestamp(first.0.saturating_sub(1)));
-            draft.skip(last, now, &words, due.missed);
+    let missed = Missed::of(schedule, &due, now);
+    let mut look = Look { engine, schedule, now, unplanned, progress, impossible: Vec::new() };
+    for _ in 0..=REFUSALS_MAX {
+        let draft = look.draft(&due, missed.as_ref());
+        if draft.is_nothing(schedule) {
+            return Ok(Looked::default());
         }
-        let mut cancels = false;
-        for (nth, time) in due.fires.iter().enumerate() {
-            let later = due.fires.len() - nth - 1;
-            if let Some((_, why)) = impossible.iter().find(|(of, _)| of == time) {
-                draft.skip(*time, now, why, 1);
-                continue;
-            }
-            let choice = timing.choose(draft.progress.open.len(), later);
-            let asked = Asked { time: *time, now, choice, before: draft.progress.open.first() };
-            match planned(engine, schedule, asked) {
-                Ok(job) => {
-                    if choice == Choice::Replace {
-                        cancels = true;
-                        draft.progress.open.clear();
-                    }
-                    draft.fire(*time, now, job, timing.overlap);
-                }
-                Err(Unplanned::Skip(why)) => draft.skip(*time, now, &why, 1),
-                // Perhaps another server has the action.
-                Err(Unplanned::NoJob(_)) if now.since(*time) < OTHERS_MAY_PLAN => {
-                    return Ok(Looked::default());
-                }
-                Err(Unplanned::NoJob(why)) => draft.skip(*time, now, &why, 1),
-            }
-        }
-        if cancels {
-            cancel(engine, &progress.open).await?;
-        }
-        let times = draft.times.clone();
-        let (fired, skipped) = (times.len(), draft.skipped);
-        match write(engine, schedule, draft, now, BY).await? {
-            Ok(()) => {
-                let late = times.iter().map(|time| now.since(*time)).max().unwrap_or_default();
-                let fired = u64::try_from(fired).unwrap_or(u64::MAX);
-                return Ok(Looked { fired, skipped, late });
-            }
-            Err(ScheduleRefusal::Changed | ScheduleRefusal::TooMany) => break,
-            Err(ScheduleRefusal::Job(at, refusal)) => {
-                let Some(time) = times.get(at) else { break };
-                impossible.push((*time, words_of(&refusal)));
-            }
+        match look.write(draft).await? {
+            Ok(looked) => return Ok(looked),
+            Err(true) => {}
+            Err(false) => break,
         }
     }
     Ok(Looked::default())
 }
 
-/// Nothing is due, and the job whose end others wait for goes on: looks again later.
-async fn turn_is_later(
-    engine: &Engine,
-    schedule: &Schedule,
-    progress: &Progress,
-    now: Timestamp,
-) -> Result<Looked, ScheduleError> {
-    let due = progress.due(schedule.name().as_str(), &schedule.definition.timing, now);
-    let is_due = |at: Timestamp| at <= now;
-    if schedule.record.state.due.is_some_and(is_due) && due.is_none_or(|due| due > now) {
-        let _ = write(engine, schedule, Draft::new(progress.clone()), now, BY).await?;
+/// Fires that were missed.
+struct Missed {
+    count: u64,
+    /// The last of them.
+    last: Timestamp,
+}
+
+impl Missed {
+    fn of(schedule: &Schedule, due: &Due, now: Timestamp) -> Option<Self> {
+        let Progress { anchor, next, .. } = &schedule.progress;
+        let before = due.fires.first().map_or(now, |first| Timestamp(first.0.saturating_sub(1)));
+        let table = schedule.definition.timing.timetable(*anchor);
+        let last = table.latest(next.unwrap_or(before), before, 1).pop().or(*next);
+        (due.missed > 0).then(|| Self { count: due.missed, last: last.unwrap_or(before) })
     }
-    Ok(Looked::default())
+}
+
+/// A look in progress.
+struct Look<'a> {
+    engine: &'a Engine,
+    schedule: &'a Schedule,
+    now: Timestamp,
+    unplanned: &'a Unplanned,
+    /// How the schedule stands before its fires.
+    progress: Progress,
+    /// Fires that the store refuses, with the reason.
+    impossible: Vec<(Timestamp, String)>,
+}
+
+impl Look<'_> {
+    /// Decides what each fire does, as far as one write goes.
+    fn draft(&self, due: &Due, missed: Option<&Missed>) -> Draft {
+        let (now, timing) = (self.now, &self.schedule.definition.timing);
+        let (Template::Execution(template) | Template::Ojs(template)) =
+            &self.schedule.definition.template;
+        let most = (BYTES_OF_ONE / template.len().max(1)).clamp(1, JOBS_OF_ONE);
+        let mut draft = Draft::new(self.progress.clone());
+        draft.progress.next = due.fires.get(most).copied().or(due.next);
+        draft.progress.owed = None;
+        if let Some(Missed { count, last }) = missed {
+            let words = format!(
+                "missed while no server could fire it; catch_up is {}",
+                timing.catch_up.as_str()
+            );
+            draft.skip(*last, now, &words, *count);
+        }
+        for (nth, time) in due.fires.iter().take(most).enumerate() {
+            if let Some(why) = self.is_impossible(*time) {
+                draft.skip(*time, now, why, 1);
+                continue;
+            }
+            let later = due.fires.iter().skip(nth + 1);
+            let later = later.filter(|time| self.is_impossible(**time).is_none()).count();
+            let choice = timing.choose(draft.progress.open.len(), later);
+            let asked = Asked { time: *time, now, choice, before: draft.progress.open.first() };
+            match planned(self.engine, self.schedule, asked) {
+                Ok(job) => {
+                    if choice == Choice::Replace {
+                        draft.progress.replaced = std::mem::take(&mut draft.progress.open);
+                    }
+                    draft.fire(*time, self.late(*time), job, self.schedule, now);
+                }
+                Err(NotPlanned::Skip(why)) => draft.skip(*time, now, &why, 1),
+                Err(NotPlanned::NoJob(why)) => {
+                    if !self.unplanned.have_others_had_time(self.schedule.name(), *time, now) {
+                        draft.progress.next = Some(*time);
+                        break;
+                    }
+                    draft.skip(*time, now, &why, 1);
+                }
+            }
+        }
+        if draft.progress.next == self.progress.owed {
+            draft.progress.owed = self.progress.owed;
+        }
+        draft
+    }
+
+    fn is_impossible(&self, time: Timestamp) -> Option<&str> {
+        self.impossible.iter().find(|(of, _)| *of == time).map(|(_, why)| why.as_str())
+    }
+
+    fn late(&self, time: Timestamp) -> Span {
+        let (name, timing) = (self.schedule.name().as_str(), &self.schedule.definition.timing);
+        Progress::late(name, timing, time, self.now)
+    }
+
+    /// Writes what was decided. If the store refuses some of the jobs, says whether it may be tried
+    /// without them.
+    async fn write(&mut self, draft: Draft) -> Result<Result<Looked, bool>, ScheduleError> {
+        let (times, skipped) = (draft.times.clone(), draft.skipped);
+        let ids: Vec<JobId> = draft.jobs.iter().map(|job| job.id).collect();
+        let (next, replaced) = (draft.progress.next, draft.progress.replaced.clone());
+        match write(self.engine, self.schedule, draft, self.now, BY).await? {
+            Ok(()) => {
+                cancel(self.engine, &replaced).await?;
+                self.unplanned.forget(self.schedule.name(), next);
+                let late = times.iter().map(|time| self.late(*time)).max().unwrap_or_default();
+                let fired = u64::try_from(times.len()).unwrap_or(u64::MAX);
+                Ok(Ok(Looked { fired, skipped, late }))
+            }
+            Err(ScheduleRefusal::Changed | ScheduleRefusal::TooMany) => Ok(Err(false)),
+            Err(ScheduleRefusal::Job(at, refusal)) => {
+                self.refused(at, &refusal, &times, &ids).await?;
+                Ok(Err(true))
+            }
+        }
+    }
+
+    /// Notes which fires the store refuses, all at once where that can be told.
+    async fn refused(
+        &mut self,
+        at: usize,
+        refusal: &EnqueueRefusal,
+        times: &[Timestamp],
+        ids: &[JobId],
+    ) -> Result<(), ScheduleError> {
+        let mut refused = vec![at];
+        match refusal {
+            EnqueueRefusal::QueueFull { depth, .. } => {
+                let room = u64::from(depth.max).saturating_sub(depth.jobs);
+                let room = usize::try_from(room).unwrap_or(usize::MAX);
+                refused.extend(room..times.len());
+                // With room for some, it was refused for all of them together.
+                refused.retain(|nth| *nth >= room);
+            }
+            EnqueueRefusal::DuplicateId(_) => {
+                for (nth, id) in ids.iter().enumerate() {
+                    if self.engine.store().job(*id).await?.is_some() {
+                        refused.push(nth);
+                    }
+                }
+            }
+            _ => {}
+        }
+        for nth in refused {
+            if let (Some(time), Some(id)) = (times.get(nth), ids.get(nth))
+                && self.is_impossible(*time).is_none()
+            {
+                let words = match refusal {
+                    EnqueueRefusal::DuplicateId(_) => format!("it has fired already: job {id}"),
+                    refusal => refusal.to_string(),
+                };
+                self.impossible.push((*time, words));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fires a schedule at once because someone wants it.
@@ -188,24 +320,26 @@ pub(super) async fn by_hand(
 ) -> Result<Fired, ScheduleError> {
     let timing = &schedule.definition.timing;
     let mut progress = schedule.progress.clone();
-    drop_ended(engine, &mut progress, timing.overlap).await?;
+    turn(engine, &mut progress, timing.overlap).await?;
     let choice = timing.choose(progress.open.len(), 0);
     let asked = Asked { time: now, now, choice, before: progress.open.first() };
     let job = match planned(engine, schedule, asked) {
         Ok(job) => job,
-        Err(Unplanned::Skip(reason) | Unplanned::NoJob(reason)) => {
+        Err(NotPlanned::Skip(reason) | NotPlanned::NoJob(reason)) => {
             return Ok(Fired::Skipped(reason));
         }
     };
-    let mut draft = Draft::new(progress.clone());
+    let mut draft = Draft::new(progress);
     if choice == Choice::Replace {
-        cancel(engine, &progress.open).await?;
-        draft.progress.open.clear();
+        draft.progress.replaced = std::mem::take(&mut draft.progress.open);
     }
-    let id = job.id;
-    draft.fire(now, now, job, timing.overlap);
+    let (id, replaced) = (job.id, draft.progress.replaced.clone());
+    draft.fire(now, Span::ZERO, job, schedule, now);
     Ok(match write(engine, schedule, draft, now, by).await? {
-        Ok(()) => Fired::Job { job: id, waits: choice == Choice::Wait },
+        Ok(()) => {
+            cancel(engine, &replaced).await?;
+            Fired::Job { job: id, waits: choice == Choice::Wait }
+        }
         Err(ScheduleRefusal::Changed | ScheduleRefusal::TooMany) => Fired::Changed,
         // Two of the same millisecond.
         Err(ScheduleRefusal::Job(_, EnqueueRefusal::DuplicateId(_))) => Fired::Changed,
@@ -226,7 +360,7 @@ async fn write(
 }
 
 /// Why a fire makes no job.
-enum Unplanned {
+enum NotPlanned {
     Skip(String),
     /// The job cannot be made at this server.
     NoJob(String),
@@ -246,7 +380,7 @@ fn planned(
     engine: &Engine,
     schedule: &Schedule,
     Asked { time, now, choice, before }: Asked<'_>,
-) -> Result<NewJob, Unplanned> {
+) -> Result<NewJob, NotPlanned> {
     let open = || match before {
         Some(job) => format!("job {job} of an earlier fire has not ended; overlap is skip"),
         None => "the job of an earlier fire has not ended; overlap is skip".to_owned(),
@@ -254,61 +388,60 @@ fn planned(
     let waits = match choice {
         Choice::Fire | Choice::Replace => false,
         Choice::Wait => true,
-        Choice::SkipForOpen => return Err(Unplanned::Skip(open())),
+        Choice::SkipForOpen => return Err(NotPlanned::Skip(open())),
         Choice::SkipForLater => {
             let why = "a later fire is due as well; overlap is replace";
-            return Err(Unplanned::Skip(why.to_owned()));
+            return Err(NotPlanned::Skip(why.to_owned()));
         }
         Choice::SkipForFull => {
-            let max = outlast_schedule::progress::QUEUED_MAX;
-            let why = format!("{max} of its jobs have not ended; no more may wait");
-            return Err(Unplanned::Skip(why));
+            let why = format!("{QUEUED_MAX} of its jobs have not ended; no more may wait");
+            return Err(NotPlanned::Skip(why));
         }
     };
     let (name, created) = (schedule.name(), schedule.record.created);
-    let fire = Fire { name, created, time, now, waits };
+    let late = Progress::late(name.as_str(), &schedule.definition.timing, time, now);
+    let fire = Fire { name, created, time, late, now, waits };
     job::plan(engine.settings(), &schedule.definition, fire)
-        .map_err(|error| Unplanned::NoJob(error.to_string()))
+        .map_err(|error| NotPlanned::NoJob(error.to_string()))
 }
 
-fn words_of(refusal: &EnqueueRefusal) -> String {
-    match refusal {
-        EnqueueRefusal::DuplicateId(job) => format!("it has fired already: job {job}"),
-        refusal => refusal.to_string(),
-    }
-}
-
-/// Drops jobs that have ended, and lets the next one have its turn; returns whether any was dropped.
-/// Of jobs that wait for each other only the first ones are looked at.
-async fn drop_ended(
+/// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn; returns
+/// whether anything is different. Of jobs that wait for each other only the first ones are looked at,
+/// unless there are too many.
+async fn turn(
     engine: &Engine,
     progress: &mut Progress,
     overlap: Overlap,
 ) -> Result<bool, ScheduleError> {
-    let before = progress.open.len();
-    if overlap != Overlap::Queue {
-        let mut open = Vec::new();
-        for job in std::mem::take(&mut progress.open) {
-            if state_of(engine, job).await?.is_some() {
-                open.push(job);
-            }
+    let before = (progress.open.len(), progress.replaced.len());
+    cancel(engine, &std::mem::take(&mut progress.replaced)).await?;
+    let in_order = overlap == Overlap::Queue;
+    let (mut open, mut is_first) = (Vec::new(), true);
+    for job in std::mem::take(&mut progress.open) {
+        if in_order && !is_first && before.0 < QUEUED_MAX {
+            open.push(job);
+            continue;
         }
-        progress.open = open;
-        return Ok(progress.open.len() < before);
+        let Some(state) = state_of(engine, job).await? else { continue };
+        // Others wait no more once the schedule does not queue.
+        if state == State::Pending && (is_first || !in_order) {
+            order(engine, job, JobAction::Activate).await?;
+        }
+        is_first = false;
+        open.push(job);
     }
-    let mut ended = 0;
-    while let Some(job) = progress.open.get(ended) {
-        match state_of(engine, *job).await? {
-            None => ended += 1,
-            Some(State::Pending) => {
-                order(engine, *job, JobAction::Activate).await?;
-                break;
-            }
-            Some(_) => break,
+    progress.open = open;
+    Ok((progress.open.len(), 0) != before)
+}
+
+/// Activates the jobs of a schedule that wait for their turn: it is about to be removed.
+pub(super) async fn let_go(engine: &Engine, progress: &Progress) -> Result<(), ScheduleError> {
+    for job in &progress.open {
+        if state_of(engine, *job).await? == Some(State::Pending) {
+            order(engine, *job, JobAction::Activate).await?;
         }
     }
-    progress.open.drain(..ended);
-    Ok(ended > 0)
+    cancel(engine, &progress.replaced).await
 }
 
 /// Returns the state of a job that has not ended.

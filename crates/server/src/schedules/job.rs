@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use outlast_core::id::JobId;
 use outlast_core::schedule::ScheduleName;
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{First, NewJob, Payload};
 use outlast_store::schedule::FIELD as SCHEDULE;
 use outlast_wire::execution::request::Request;
@@ -28,6 +28,8 @@ pub(super) struct Fire<'a> {
     pub(super) created: Timestamp,
     /// The time that the timetable has.
     pub(super) time: Timestamp,
+    /// How late it is.
+    pub(super) late: Span,
     /// Now.
     pub(super) now: Timestamp,
     /// Whether its job waits for others of the schedule.
@@ -83,7 +85,7 @@ pub(crate) fn job_of_now(
     definition: &Definition,
     now: Timestamp,
 ) -> Result<(), IntakeError> {
-    let fire = Fire { name, created: now, time: now, now, waits: false };
+    let fire = Fire { name, created: now, time: now, late: Span::ZERO, now, waits: false };
     plan(settings, definition, fire).map(|_| ())
 }
 
@@ -99,7 +101,7 @@ fn marked(payload: &mut Payload, fire: Fire<'_>) {
         object.object(SCHEDULE, |object| {
             object.text("name", name);
             object.text("fire_time", &time);
-            object.number("late_seconds", seconds(fire.now.since(fire.time).0));
+            object.number("late_seconds", seconds(fire.late.0));
         });
     });
 }
@@ -162,7 +164,8 @@ mod tests {
 
     fn fire(name: &ScheduleName, time: i64) -> Fire<'_> {
         let time = Timestamp(time);
-        Fire { name, created: Timestamp(7), time, now: Timestamp(time.0 + 1_250), waits: false }
+        let (created, now, late) = (Timestamp(7), Timestamp(time.0 + 2_000), Span(1_250));
+        Fire { name, created, time, late, now, waits: false }
     }
 
     #[test]

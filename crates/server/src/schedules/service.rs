@@ -148,20 +148,35 @@ pub(crate) async fn find(
     Ok(found.filter(|schedule| schedule.is_of(tenant)))
 }
 
-/// Reads schedules by name. One that cannot be read is left out, and logged.
+/// Some schedules, by name.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    /// Those that can be read. Others are left out, and logged.
+    pub(crate) schedules: Vec<Schedule>,
+    /// After which name there may be more.
+    pub(crate) next: Option<ScheduleName>,
+}
+
+/// Reads schedules by name, those of the tenant if one is named.
 pub(crate) async fn list(
     engine: &Engine,
     query: ScheduleQuery,
     tenant: Option<&str>,
-) -> Result<Vec<Schedule>, ScheduleError> {
-    let records = engine.store().schedules(query).await?;
-    Ok(records.into_iter().filter_map(readable).filter(|it| it.is_of(tenant)).collect())
+) -> Result<Listed, ScheduleError> {
+    let fits = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let query = ScheduleQuery { limit: query.limit.saturating_add(1), ..query };
+    let mut records = engine.store().schedules(query).await?;
+    let more = records.len() > fits;
+    records.truncate(fits);
+    let next = records.last().filter(|_| more).map(|last| last.name.clone());
+    let schedules = records.into_iter().filter_map(readable);
+    Ok(Listed { schedules: schedules.filter(|it| it.is_of(tenant)).collect(), next })
 }
 
 /// Parses a record; logs why it cannot be read.
 pub(crate) fn readable(record: ScheduleRecord) -> Option<Schedule> {
     Schedule::parse(record)
-        .inspect_err(|error| tracing::error!(%error, "a schedule is left out"))
+        .inspect_err(|error| tracing::debug!(%error, "a schedule is left out"))
         .ok()
 }
 
@@ -174,15 +189,17 @@ pub(crate) async fn set(
 ) -> Result<Change, ScheduleError> {
     for _ in 0..TRIES {
         let now = engine.now().await?;
-        let old = find(engine, name, None).await?;
-        if let Some(old) = &old {
-            may_change(old, author)?;
-        }
+        let record = engine.store().schedule(name.clone()).await?;
+        let (is_new, revision) = (record.is_none(), record.as_ref().map(|it| it.revision));
+        let is_configured = record.as_ref().is_some_and(|it| it.state.configured);
+        // One that cannot be read, as of a later build, is set from its beginning.
+        let old = record.and_then(readable);
+        may_change(name, is_configured, old.as_ref(), author)?;
         let Some(write) = setting(old.as_ref(), name, wanted, author, now) else {
             return Ok(Change::Unchanged);
         };
-        match engine.submit(write).await? {
-            Ok(_) if old.is_none() => return Ok(Change::Created),
+        match engine.submit(WriteSchedule { expected: revision, ..write }).await? {
+            Ok(_) if is_new => return Ok(Change::Created),
             Ok(_) => return Ok(Change::Changed),
             Err(refusal) => again(refusal)?,
         }
@@ -200,12 +217,17 @@ fn again(refusal: ScheduleRefusal) -> Result<(), ScheduleError> {
 }
 
 /// What the configuration declares belongs to it; what others made, it takes over.
-fn may_change(schedule: &Schedule, author: &Author) -> Result<(), ScheduleError> {
-    if !schedule.is_of(author.tenant.as_deref()) {
-        return Err(ScheduleError::NotFound(schedule.name().clone()));
+fn may_change(
+    name: &ScheduleName,
+    is_configured: bool,
+    readable: Option<&Schedule>,
+    author: &Author,
+) -> Result<(), ScheduleError> {
+    if readable.is_some_and(|schedule| !schedule.is_of(author.tenant.as_deref())) {
+        return Err(ScheduleError::NotFound(name.clone()));
     }
-    if schedule.record.state.configured && !author.is_configuration {
-        return Err(ScheduleError::Configured(schedule.name().clone()));
+    if is_configured && !author.is_configuration {
+        return Err(ScheduleError::Configured(name.clone()));
     }
     Ok(())
 }
@@ -219,11 +241,19 @@ fn setting(
     now: Timestamp,
 ) -> Option<WriteSchedule> {
     let Wanted { definition, paused } = wanted;
+    let mut definition = definition.clone();
+    if let Some(old) = old
+        && definition.tenant.is_none()
+    {
+        // Who is limited to no tenant leaves it with its own.
+        definition.tenant.clone_from(&old.definition.tenant);
+    }
+    let definition = &definition;
     let timing = &definition.timing;
     let mut progress = match old {
         None => Progress::begin(timing, now),
         Some(old) if old.definition == *definition => old.progress.clone(),
-        Some(old) => old.progress.set(&old.definition.timing, timing, now),
+        Some(old) => old.progress.set(name.as_str(), &old.definition.timing, timing, now),
     };
     progress = match paused {
         Some(Some(reason)) => {
@@ -264,19 +294,25 @@ fn setting(
     })
 }
 
-/// Removes a schedule and leaves its jobs; returns what it was.
+/// Removes a schedule and leaves its jobs; those that wait for their turn have it now. Returns what it
+/// was, if it could be read.
 pub(crate) async fn remove(
     engine: &Engine,
     name: &ScheduleName,
     author: &Author,
-) -> Result<Schedule, ScheduleError> {
+) -> Result<Option<Schedule>, ScheduleError> {
     for _ in 0..TRIES {
-        let found = find(engine, name, author.tenant.as_deref()).await?;
-        let found = found.ok_or_else(|| ScheduleError::NotFound(name.clone()))?;
-        may_change(&found, author)?;
+        let record = engine.store().schedule(name.clone()).await?;
+        let record = record.ok_or_else(|| ScheduleError::NotFound(name.clone()))?;
+        let (revision, is_configured) = (record.revision, record.state.configured);
+        let found = readable(record);
+        may_change(name, is_configured, found.as_ref(), author)?;
+        if let Some(found) = &found {
+            fire::let_go(engine, &found.progress).await?;
+        }
         let write = WriteSchedule {
             name: name.clone(),
-            expected: Some(found.record.revision),
+            expected: Some(revision),
             to: None,
             jobs: Vec::new(),
             events: event(EventName::CronRemoved, ""),

@@ -17,7 +17,7 @@ use outlast_wire::schedule::{NamedSchedule, listed};
 use serde_json::{Value, json};
 
 use super::definition::Definition;
-use super::fire::{self, Looked};
+use super::fire::{self, Looked, Unplanned};
 use super::service::{self, Author, Schedule, Wanted};
 use crate::engine::Engine;
 use crate::settings::Settings;
@@ -29,6 +29,7 @@ struct World {
     clock: ManualClock,
     store: ModelStore,
     engine: Engine,
+    unplanned: Unplanned,
 }
 
 fn engine_on(store: &ModelStore) -> Engine {
@@ -41,13 +42,13 @@ impl World {
         let clock = ManualClock::at(START);
         let store = ModelStore::new(Arc::new(clock.clone()));
         let engine = engine_on(&store);
-        Self { clock, store, engine }
+        Self { clock, store, engine, unplanned: Unplanned::default() }
     }
 
     /// Another server on the same store.
     fn another(&self) -> Self {
         let (clock, store) = (self.clock.clone(), self.store.clone());
-        Self { clock, engine: engine_on(&store), store }
+        Self { clock, engine: engine_on(&store), store, unplanned: Unplanned::default() }
     }
 
     async fn set(&self, fields: Value) -> ScheduleName {
@@ -76,7 +77,9 @@ impl World {
     async fn look_after(&self, name: &ScheduleName, seconds: u32) -> Looked {
         self.clock.advance(seconds * 1000);
         let schedule = self.schedule(name).await;
-        fire::look(&self.engine, &schedule, self.now().await).await.expect("it is looked at")
+        fire::look(&self.engine, &schedule, self.now().await, &self.unplanned)
+            .await
+            .expect("it is looked at")
     }
 
     /// Ids and states of all jobs, oldest first.
@@ -117,8 +120,10 @@ async fn a_fire_stores_one_job_whichever_server_looks() {
     world.clock.advance(1_250);
     let (schedule, now) = (world.schedule(&name).await, world.now().await);
     // Both have read it before either fires.
-    let first = fire::look(&world.engine, &schedule, now).await.expect("it is looked at");
-    let second = fire::look(&other.engine, &schedule, now).await.expect("it is looked at");
+    let first =
+        fire::look(&world.engine, &schedule, now, &world.unplanned).await.expect("it is looked at");
+    let second =
+        fire::look(&other.engine, &schedule, now, &other.unplanned).await.expect("it is looked at");
     assert_eq!((first, second), (fired(1, 250), Looked::default()));
     assert_eq!(other.look_after(&name, 0).await, Looked::default());
     assert_eq!(world.jobs().await.len(), 1);
@@ -249,4 +254,98 @@ async fn a_full_queue_is_a_reason_to_leave_a_fire_out() {
     assert_eq!((looked.fired, looked.skipped), (0, 1));
     let skip = world.schedule(&name).await.progress.last_skip.expect("it says so");
     assert!(skip.reason.starts_with("queue small is full"), "{skip:?}");
+}
+
+/// Too many jobs for one write are stored by several.
+#[tokio::test]
+async fn a_long_outage_is_caught_up_with_in_pieces() {
+    let world = World::new();
+    let name = world.set(minutely(json!({"overlap": "allow", "catch_up": "all"}))).await;
+    let first = world.look_after(&name, 250 * 60 + 30).await;
+    assert_eq!(first.fired, 100);
+    let due = world.schedule(&name).await.record.state.due.expect("more is due");
+    assert!(due <= world.now().await);
+    let rest = [world.look_after(&name, 0).await.fired, world.look_after(&name, 0).await.fired];
+    assert_eq!(rest, [100, 50]);
+    let progress = world.schedule(&name).await.progress;
+    assert_eq!((progress.fired, progress.skipped), (250, 0));
+}
+
+/// A queue with room for some of the fires takes the first of them.
+#[tokio::test]
+async fn a_queue_with_room_for_some_takes_as_many() {
+    use outlast_core::queue::{Change, QueueChange};
+    use outlast_store::command::SetQueue;
+    let world = World::new();
+    let change = QueueChange { max_depth: Change::Set(7), ..QueueChange::default() };
+    let bound = SetQueue { queue: "small".into(), change, by: "me".into() };
+    assert!(world.engine.submit(bound).await.expect("it is up").is_ok());
+    let fields = json!({"overlap": "allow", "catch_up": "all", "queue": "small"});
+    let name = world.set(minutely(fields)).await;
+    let looked = world.look_after(&name, 30 * 60 + 30).await;
+    assert_eq!((looked.fired, looked.skipped), (7, 23));
+}
+
+#[tokio::test]
+async fn a_fire_that_is_refused_replaces_nothing() {
+    use outlast_core::queue::{Change, QueueChange};
+    use outlast_store::command::SetQueue;
+    let world = World::new();
+    let name = world.set(minutely(json!({"overlap": "replace", "queue": "small"}))).await;
+    assert_eq!(world.look_after(&name, 60).await.fired, 1);
+    let change = QueueChange { max_depth: Change::Set(1), ..QueueChange::default() };
+    let bound = SetQueue { queue: "small".into(), change, by: "me".into() };
+    assert!(world.engine.submit(bound).await.expect("it is up").is_ok());
+    assert_eq!(world.look_after(&name, 60).await.skipped, 1);
+    assert_eq!(world.states().await, [State::Available]);
+}
+
+/// Whatever its owner does, no job of it waits forever.
+#[tokio::test]
+async fn jobs_that_queue_have_their_turn_when_the_schedule_changes_or_goes() {
+    use State::Available;
+    let world = World::new();
+    let name = world.set(minutely(json!({"overlap": "queue"}))).await;
+    for _ in 0..3 {
+        world.look_after(&name, 60).await;
+    }
+    world.set(minutely(json!({"overlap": "skip"}))).await;
+    world.look_after(&name, 1).await;
+    assert_eq!(world.states().await, [Available; 3]);
+    let world = World::new();
+    let name = world.set(minutely(json!({"overlap": "queue"}))).await;
+    for _ in 0..3 {
+        world.look_after(&name, 60).await;
+    }
+    let author = Author { by: "me".into(), is_configuration: false, tenant: None };
+    service::remove(&world.engine, &name, &author).await.expect("it is removed");
+    assert_eq!(world.states().await, [Available; 3]);
+}
+
+/// As after a rollback to a build that does not know what a later one has written.
+#[tokio::test]
+async fn a_schedule_that_cannot_be_read_can_be_set_and_removed() {
+    let world = World::new();
+    let name = world.set(minutely(json!({}))).await;
+    for removes in [false, true] {
+        let record = world.store.schedule(name.clone()).await.expect("an answer").expect("one");
+        let mut state = record.state.clone();
+        state.definition = r#"{"cron":"@sometimes"}"#.into();
+        let write = WriteSchedule {
+            name: name.clone(),
+            expected: Some(record.revision),
+            to: Some(state),
+            jobs: vec![],
+            events: vec![],
+            by: "a later build".into(),
+        };
+        assert!(world.engine.submit(write).await.expect("it is up").is_ok());
+        if removes {
+            let author = Author { by: "me".into(), is_configuration: false, tenant: None };
+            service::remove(&world.engine, &name, &author).await.expect("it is removed");
+        } else {
+            world.set(minutely(json!({}))).await;
+            assert_eq!(world.look_after(&name, 60).await.fired, 1);
+        }
+    }
 }

@@ -202,6 +202,10 @@ fn brief_for(commands: &[Command]) -> Option<Duration> {
             Command::EnqueueAll(jobs) => rows += jobs.len(),
             Command::EnqueueOnce(once) => rows += once.jobs.len(),
             Command::EnqueueArrived(order) => rows += order.jobs.len(),
+            Command::WriteSchedule(write) => {
+                rows += write.jobs.len();
+                looks = true;
+            }
             Command::Enqueue(_)
             | Command::Start(_)
             | Command::Finish(_)

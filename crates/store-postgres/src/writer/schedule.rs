@@ -1,4 +1,6 @@
-//! Schedules. A batch locks those that it names before it reads them, in the order of their names.
+//! Schedules. A batch locks those that it names before it reads them, in the order of their names. One
+//! that another transaction has locked is about to change: for this batch it is not there, and what was
+//! read of it is refused. So no batch waits for it.
 
 use outlast_core::schedule::ScheduleName;
 use outlast_store::schedule::ScheduleRecord;
@@ -14,7 +16,7 @@ use crate::writer::Tx;
 pub(super) const LOCK_SCHEDULES: &str = concat!(
     "select ",
     schedule_columns!(),
-    " from schedule where name = any($1::text[]) order by name for update"
+    " from schedule where name = any($1::text[]) order by name for update skip locked"
 );
 
 impl Tx<'_> {
@@ -35,12 +37,14 @@ impl Tx<'_> {
 
     pub(super) fn put_schedule(&mut self, record: &ScheduleRecord, found: Option<&ScheduleRecord>) {
         let state = &record.state;
+        // A definition may be long, and rarely changes.
+        let is_same = found.is_some_and(|found| found.state.definition == state.definition);
         let values = values![
             record.name.to_string(),
             int(record.revision),
             state.configured,
             state.due.map(|due| due.0),
-            text(&state.definition),
+            (!is_same).then(|| text(&state.definition)),
             text(&state.progress),
             text(&state.set_by),
             record.created.0,
@@ -54,8 +58,8 @@ impl Tx<'_> {
                  values ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
             }
             Some(_) => {
-                "update schedule set revision = $2, configured = $3, due = $4, definition = $5,
-                     progress = $6, set_by = $7, created = $8, updated = $9
+                "update schedule set revision = $2, configured = $3, due = $4,
+                     definition = coalesce($5, definition), progress = $6, set_by = $7, created = $8, updated = $9
                  where name = $1"
             }
         };

@@ -16,7 +16,7 @@ pub(super) async fn write<B: Backend>(
         (None, Some(_)) => b.count_schedules().await?,
         _ => 0,
     };
-    let Written { revision, record } = match decide(found.as_ref(), count, write, b.context().now) {
+    let Written { revision, record } = match decide(found.as_ref(), count, write, &b.context()) {
         Ok(written) => written,
         Err(refusal) => return Ok(Err(refusal)),
     };

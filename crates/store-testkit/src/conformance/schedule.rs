@@ -23,6 +23,7 @@ cases![
     jobs_are_stored_with_the_schedule_or_neither_is,
     two_fires_of_one_batch_see_each_other,
     fire_of_a_time_that_has_fired_is_refused,
+    what_was_read_of_a_schedule_that_is_gone_is_not_written_over_another,
     removed_schedule_leaves_its_jobs_and_can_be_made_again,
     due_schedules_come_in_the_order_of_their_times,
     schedules_are_listed_by_name_page_by_page,
@@ -58,9 +59,12 @@ impl<H: Harness> World<'_, H> {
         }
     }
 
-    fn make_schedule(&mut self, n: u8) {
+    /// Makes a schedule; returns its revision.
+    fn make_schedule(&mut self, n: u8) -> u64 {
         let written = self.write_schedule(write(n, None, Some(state(u64::from(n)))));
-        assert_eq!(written, Ok(ScheduleWritten { revision: 1, jobs: vec![] }));
+        let ScheduleWritten { revision, jobs } = written.expect("there was none");
+        assert_eq!(jobs, []);
+        revision
     }
 
     fn schedule(&self, n: u8) -> Option<ScheduleRecord> {
@@ -80,9 +84,9 @@ fn fire(n: u8, expected: u64, jobs: Vec<NewJob>) -> WriteSchedule {
 
 fn schedule_is_kept_as_it_was_written<H: Harness>(world: &mut World<'_, H>) {
     assert_eq!(world.schedule(1), None);
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let (name, made) = (schedule_name(1), world.now());
-    let first = ScheduleRecord { name, revision: 1, state: state(1), created: made, updated: made };
+    let first = ScheduleRecord { name, revision, state: state(1), created: made, updated: made };
     assert_eq!(world.schedule(1), Some(first.clone()));
     world.wait(Span(700));
     let other = ScheduleState {
@@ -92,60 +96,64 @@ fn schedule_is_kept_as_it_was_written<H: Harness>(world: &mut World<'_, H>) {
         progress: r#"{"note":"täglich"}"#.into(),
         set_by: "configuration".into(),
     };
-    let written = world.write_schedule(write(1, Some(1), Some(other.clone())));
-    assert_eq!(written, Ok(ScheduleWritten { revision: 2, jobs: vec![] }));
-    let second = ScheduleRecord { revision: 2, state: other, updated: world.now(), ..first };
+    let written = world.write_schedule(write(1, Some(revision), Some(other.clone())));
+    assert_eq!(written, Ok(ScheduleWritten { revision: revision + 1, jobs: vec![] }));
+    let second =
+        ScheduleRecord { revision: revision + 1, state: other, updated: world.now(), ..first };
     assert_eq!(world.schedule(1), Some(second));
 }
 
 fn schedule_that_was_changed_since_is_not_written<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let before = world.schedule(1);
     for (expected, to) in [
         (None, Some(state(9))),
-        (Some(0), Some(state(9))),
-        (Some(2), Some(state(9))),
+        (Some(revision - 1), Some(state(9))),
+        (Some(revision + 1), Some(state(9))),
         (None, None),
-        (Some(2), None),
+        (Some(revision + 1), None),
     ] {
         let refused = world.write_schedule(write(1, expected, to));
         assert_eq!(refused, Err(ScheduleRefusal::Changed), "{expected:?}");
     }
     // One that does not exist.
-    let refused = world.write_schedule(write(2, Some(1), Some(state(9))));
+    let refused = world.write_schedule(write(2, Some(revision), Some(state(9))));
     assert_eq!(refused, Err(ScheduleRefusal::Changed));
     assert_eq!((world.schedule(1), world.schedule(2)), (before, None));
 }
 
 fn jobs_are_stored_with_the_schedule_or_neither_is<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let change = QueueChange { max_depth: Change::Set(2), ..QueueChange::default() };
     assert!(world.set_queue("default", change).is_ok());
     let jobs: Vec<NewJob> = (0..3).map(|_| world.job()).collect();
-    let refused = world.write_schedule(fire(1, 1, jobs.clone()));
+    let refused = world.write_schedule(fire(1, revision, jobs.clone()));
     let is_full = |refused: &Result<ScheduleWritten, ScheduleRefusal>| {
         matches!(refused, Err(ScheduleRefusal::Job(0, EnqueueRefusal::QueueFull { .. })))
     };
     assert!(is_full(&refused), "{refused:?}");
     assert!(jobs.iter().all(|job| world.find(job.id).is_none()));
-    assert_eq!(world.schedule(1).map(|it| it.revision), Some(1));
+    assert_eq!(world.schedule(1).map(|it| it.revision), Some(revision));
     // A stale one stores nothing either.
-    let refused = world.write_schedule(fire(1, 7, jobs[..2].to_vec()));
+    let refused = world.write_schedule(fire(1, revision + 7, jobs[..2].to_vec()));
     assert_eq!(refused, Err(ScheduleRefusal::Changed));
     assert!(jobs.iter().all(|job| world.find(job.id).is_none()));
-    let written = world.write_schedule(fire(1, 1, jobs[..2].to_vec())).expect("there is room");
+    let written =
+        world.write_schedule(fire(1, revision, jobs[..2].to_vec())).expect("there is room");
     let stored: Vec<JobId> = written.jobs.iter().map(|it| it.id).collect();
-    assert_eq!((written.revision, stored), (2, vec![jobs[0].id, jobs[1].id]));
+    assert_eq!((written.revision, stored), (revision + 1, vec![jobs[0].id, jobs[1].id]));
     assert!(jobs[..2].iter().all(|job| world.find(job.id).is_some()));
 }
 
 fn two_fires_of_one_batch_see_each_other<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let (one, other) = (world.job(), world.job());
-    let both = [fire(1, 1, vec![one.clone()]), fire(1, 1, vec![other.clone()])];
+    let both = [fire(1, revision, vec![one.clone()]), fire(1, revision, vec![other.clone()])];
     let commands = both.map(|fire| Command::WriteSchedule(Box::new(fire)));
     let replies = world.apply(commands.into()).replies;
-    assert!(matches!(&replies[0], Reply::ScheduleWritten(Ok(written)) if written.revision == 2));
+    assert!(
+        matches!(&replies[0], Reply::ScheduleWritten(Ok(written)) if written.revision == revision + 1)
+    );
     assert_eq!(replies[1], Reply::ScheduleWritten(Err(ScheduleRefusal::Changed)));
     assert!(world.find(one.id).is_some() && world.find(other.id).is_none());
     // Both that are made at once: the first is there.
@@ -156,24 +164,36 @@ fn two_fires_of_one_batch_see_each_other<H: Harness>(world: &mut World<'_, H>) {
 }
 
 fn fire_of_a_time_that_has_fired_is_refused<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let job = world.job();
-    assert!(world.write_schedule(fire(1, 1, vec![job.clone()])).is_ok());
+    assert!(world.write_schedule(fire(1, revision, vec![job.clone()])).is_ok());
     // A schedule that is removed and made again fires the same time under the same id.
-    assert!(world.write_schedule(write(1, Some(2), None)).is_ok());
-    world.make_schedule(1);
-    let refused = world.write_schedule(fire(1, 1, vec![job.clone()]));
+    assert!(world.write_schedule(write(1, Some(revision + 1), None)).is_ok());
+    let other = world.make_schedule(1);
+    let refused = world.write_schedule(fire(1, other, vec![job.clone()]));
     let known = ScheduleRefusal::Job(0, EnqueueRefusal::DuplicateId(job.id));
     assert_eq!(refused, Err(known));
-    assert_eq!(world.schedule(1).map(|it| it.revision), Some(1));
+    assert_eq!(world.schedule(1).map(|it| it.revision), Some(other));
+}
+
+fn what_was_read_of_a_schedule_that_is_gone_is_not_written_over_another<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let revision = world.make_schedule(1);
+    assert!(world.write_schedule(write(1, Some(revision), None)).is_ok());
+    // In the same millisecond.
+    let other = world.make_schedule(1);
+    assert_ne!(revision, other);
+    let refused = world.write_schedule(fire(1, revision, vec![]));
+    assert_eq!(refused, Err(ScheduleRefusal::Changed));
 }
 
 fn removed_schedule_leaves_its_jobs_and_can_be_made_again<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let job = world.job();
-    assert!(world.write_schedule(fire(1, 1, vec![job.clone()])).is_ok());
-    let written = world.write_schedule(write(1, Some(2), None));
-    assert_eq!(written, Ok(ScheduleWritten { revision: 3, jobs: vec![] }));
+    assert!(world.write_schedule(fire(1, revision, vec![job.clone()])).is_ok());
+    let written = world.write_schedule(write(1, Some(revision + 1), None));
+    assert_eq!(written, Ok(ScheduleWritten { revision: revision + 2, jobs: vec![] }));
     assert_eq!(world.schedule(1), None);
     assert!(world.find(job.id).is_some());
     world.wait(Span(5));
@@ -209,7 +229,7 @@ fn schedules_are_listed_by_name_page_by_page<H: Harness>(world: &mut World<'_, H
 }
 
 fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
-    world.make_schedule(1);
+    let revision = world.make_schedule(1);
     let job = world.job();
     let event = |kind, job, words: &str| ScheduleEvent { kind, job, words: words.into() };
     let fire = WriteSchedule {
@@ -218,7 +238,7 @@ fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
             event(EventName::CronSkipped, None, "the job before it has not ended"),
         ],
         by: "scheduler".into(),
-        ..fire(1, 1, vec![job.clone()])
+        ..fire(1, revision, vec![job.clone()])
     };
     assert!(world.write_schedule(fire).is_ok());
     let of = EventQuery {

@@ -4,6 +4,7 @@ use outlast_core::schedule::SCHEDULES_MAX;
 use outlast_core::time::Timestamp;
 use outlast_store::command::WriteSchedule;
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord, ScheduleRefusal, ScheduleWritten};
+use outlast_store_rules::apply::schedule::first_revision;
 use outlast_store_rules::rules::schedule_event;
 
 use crate::model::tables::Tables;
@@ -26,7 +27,10 @@ impl Tx<'_> {
             .enqueue_all(&write.jobs)
             .map_err(|(position, refusal)| ScheduleRefusal::Job(position, refusal))?;
         let now = self.now();
-        let revision = found.as_ref().map_or(0, |found| found.revision) + 1;
+        let revision = match &found {
+            Some(found) => found.revision + 1,
+            None => first_revision(&self.bench),
+        };
         match &write.to {
             Some(state) => {
                 let record = ScheduleRecord {

@@ -46,11 +46,11 @@ fn faults_name_the_field_and_what_would_be_right() {
         ),
         (
             json!({"cron": "@daily", "action_ref": "core.echo", "jitter": "soon"}),
-            "field `jitter` must be a duration of at most 24 h",
+            "field `jitter` must be a duration of at most 1 h",
         ),
         (
-            json!({"cron": "@daily", "action_ref": "core.echo", "jitter": "25h"}),
-            "field `jitter` must be a duration of at most 24 h",
+            json!({"cron": "@daily", "action_ref": "core.echo", "jitter": "2h"}),
+            "field `jitter` must be a duration of at most 1 h",
         ),
         (
             json!({"cron": "@daily", "action_ref": "core.echo", "until": "tomorrow"}),

@@ -12,7 +12,7 @@
 //! of its jobs; what follows a batch waits for its callbacks and runs unless one failed.
 //!
 //! A failed job of a batch with `on_failure` or `on_complete` does not fail the workflow: the
-//! standard lets the callback decide. Without one it does, since no callback was told.
+//! standard lets the callback decide. Without one it does, since no callback runs.
 //!
 //! SDKs send a batch as a DAG whose callbacks have the names above, so in a DAG these names are
 //! callbacks too. An empty group or batch, which the standard refuses, is complete at once.

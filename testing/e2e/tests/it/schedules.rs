@@ -135,7 +135,7 @@ fn outage_is_caught_up_with_as_the_schedule_says() {
     }
 }
 
-/// Jobs that queue run one after another, whoever runs them, and each fire has its turn.
+/// Jobs that queue run one after another, on whatever worker, and each fire has its turn.
 #[test]
 fn queued_fires_never_run_side_by_side() {
     let scene = Scene::start();

@@ -16,7 +16,9 @@ use crate::schedules::definition::Definition;
 use crate::schedules::service::{self, Change, Schedule, ScheduleError, Wanted};
 
 /// Most schedules in one answer: the standard has no pages here.
-const LISTED_MAX: u32 = 10_000;
+const LISTED_MAX: usize = 10_000;
+/// How many are read at once.
+const PAGE: u32 = 1_000;
 
 pub(super) async fn register(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let author = author(&req)?;
@@ -32,8 +34,17 @@ pub(super) async fn register(mut req: ApiRequest) -> Result<ApiResponse, ApiErro
 
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let tenant = req.tenant()?;
-    let query = ScheduleQuery { after: None, limit: LISTED_MAX };
-    let found = service::list(&req.app.engine, query, tenant.as_deref()).await?;
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let query = ScheduleQuery { after, limit: PAGE };
+        let page = service::list(&req.app.engine, query, tenant.as_deref()).await?;
+        found.extend(page.schedules);
+        after = page.next;
+        if after.is_none() || found.len() >= LISTED_MAX {
+            break;
+        }
+    }
+    found.truncate(LISTED_MAX);
     Ok(ApiResponse::object(|object| {
         for key in ["crons", "cron_jobs"] {
             object.array(key, &found, |out, schedule| {
@@ -56,6 +67,7 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 pub(super) async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     let removed = service::remove(&req.app.engine, &name, &author).await?;
+    let removed = removed.ok_or(ScheduleError::NotFound(name))?;
     Ok(ApiResponse::ok(one(&removed)))
 }
 

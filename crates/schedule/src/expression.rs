@@ -132,7 +132,7 @@ pub enum ExpressionError {
         given: usize,
     },
     /// It has a seventh field.
-    #[error("a year field is not supported; set the schedule's start and end time instead")]
+    #[error("a year field is not supported; a schedule that ends has `until` instead")]
     Year,
     /// It starts with `@` and is none of the known words.
     #[error(

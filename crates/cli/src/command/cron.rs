@@ -181,7 +181,9 @@ fn page(schedule: &Value) -> String {
     let text = |path: &str| text_at(schedule, path);
     let is = |path: &str| at(schedule, path).is_some_and(|value| !value.is_null());
     let status = match is("paused") {
-        true if text("paused.reason").is_empty() => format!("paused by {}", text("paused.by")),
+        true if at(schedule, "paused.reason") == Some(&json!("")) => {
+            format!("paused by {}", text("paused.by"))
+        }
         true => format!("paused by {}: {}", text("paused.by"), escape(&text("paused.reason"))),
         false => text("status"),
     };

@@ -94,7 +94,7 @@ fn the_number_of_fields_is_said() {
     refuses("", "an expression has five fields: minute, hour, day of month, month, weekday");
     refuses(
         "0 0 0 1 1 * 2030",
-        "a year field is not supported; set the schedule's start and end time instead",
+        "a year field is not supported; a schedule that ends has `until` instead",
     );
 }
 

@@ -118,7 +118,8 @@ impl Draft {
         self.events.push(ScheduleEvent { kind: EventName::CronSkipped, job: None, words });
     }
 
-    fn fire(&mut self, time: Timestamp, late: Span, job: NewJob, of: &Schedule, now: Timestamp) {
+    fn fire(&mut self, time: Timestamp, job: NewJob, of: &Schedule, now: Timestamp) {
+        let late = Progress::late(of.name().as_str(), &of.definition.timing, time, now);
         let last = LastFire { fire_time: time, at: now, job: job.id.0 };
         self.progress.note_fire(last, of.definition.timing.overlap);
         let words = format!("{}, {} ms late", Rfc3339(time), late.0);
@@ -139,7 +140,7 @@ pub(crate) async fn look(
     let (name, timing) = (schedule.name(), &schedule.definition.timing);
     let due = schedule.progress.look(name.as_str(), timing, now);
     let mut progress = schedule.progress.clone();
-    let has_turned = turn(engine, &mut progress, timing.overlap).await?;
+    let has_turned = move_queue(engine, &mut progress, timing.overlap).await?;
     let is_same = due.next == schedule.progress.next;
     if due.fires.is_empty() && due.missed == 0 && !has_turned && is_same {
         // It waits for a job that goes on.
@@ -221,7 +222,7 @@ impl Look<'_> {
                     if choice == Choice::Replace {
                         draft.progress.replaced = std::mem::take(&mut draft.progress.open);
                     }
-                    draft.fire(*time, self.late(*time), job, self.schedule, now);
+                    draft.fire(*time, job, self.schedule, now);
                 }
                 Err(NotPlanned::Skip(why)) => draft.skip(*time, now, &why, 1),
                 Err(NotPlanned::NoJob(why)) => {
@@ -320,7 +321,7 @@ pub(super) async fn by_hand(
 ) -> Result<Fired, ScheduleError> {
     let timing = &schedule.definition.timing;
     let mut progress = schedule.progress.clone();
-    turn(engine, &mut progress, timing.overlap).await?;
+    move_queue(engine, &mut progress, timing.overlap).await?;
     let choice = timing.choose(progress.open.len(), 0);
     let asked = Asked { time: now, now, choice, before: progress.open.first() };
     let job = match planned(engine, schedule, asked) {
@@ -334,7 +335,7 @@ pub(super) async fn by_hand(
         draft.progress.replaced = std::mem::take(&mut draft.progress.open);
     }
     let (id, replaced) = (job.id, draft.progress.replaced.clone());
-    draft.fire(now, Span::ZERO, job, schedule, now);
+    draft.fire(now, job, schedule, now);
     Ok(match write(engine, schedule, draft, now, by).await? {
         Ok(()) => {
             cancel(engine, &replaced).await?;
@@ -408,7 +409,7 @@ fn planned(
 /// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn; returns
 /// whether anything is different. Of jobs that wait for each other only the first ones are looked at,
 /// unless there are too many.
-async fn turn(
+async fn move_queue(
     engine: &Engine,
     progress: &mut Progress,
     overlap: Overlap,

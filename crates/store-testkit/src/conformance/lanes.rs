@@ -5,13 +5,14 @@ use std::num::NonZeroU32;
 
 use outlast_core::gate::Rate;
 use outlast_core::id::JobId;
-use outlast_core::limit::Limit;
+use outlast_core::limit::{Limit, Scope};
 use outlast_core::time::Span;
-use outlast_store::command::{AskedByQueues, Claim, Command, ReportedOutcome};
+use outlast_store::command::{AskedByQueues, Claim, ClaimFrom, ClassId, Command, ReportedOutcome};
 use outlast_store::reply::{Claimed, Claims, Reply};
+use outlast_store::store::Store as _;
 
 use crate::conformance::Harness;
-use crate::conformance::limit::{keys, per_queue, per_tenant};
+use crate::conformance::limit::{ids, keys, limit, per_queue, per_tenant};
 use crate::conformance::queue::fair_by;
 use crate::conformance::world::{Hand, World};
 
@@ -27,6 +28,7 @@ cases![
     prefetch_takes_what_limits_let_start_and_nothing_of_a_rate,
     open_lane_behind_shut_jobs_has_its_turn_beside_another_queue,
     open_lane_behind_shut_jobs_has_its_turn_beside_a_fair_queue,
+    claims_of_a_batch_take_in_their_order_whether_limits_concern_them_or_not,
 ];
 
 impl<H: Harness> World<'_, H> {
@@ -240,4 +242,38 @@ fn open_lane_has_its_turn<H: Harness>(world: &mut World<'_, H>) {
     }
     let claims = (1..=80).find(|_| world.grab_ids(hand, 1) == [open]);
     assert!(claims.is_some_and(|claims| claims <= 60), "{claims:?}");
+}
+
+/// The first one may take from a limited class, too.
+fn claims_of_a_batch_take_in_their_order_whether_limits_concern_them_or_not<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let (first, second) = (world.worker(), world.worker());
+    let of = |world: &World<'_, H>, queue: &str| -> Vec<ClassId> {
+        let classes = world.ask(world.store().tally()).into_iter();
+        classes.filter(|class| class.key.queue == queue).map(|class| class.id).collect()
+    };
+    let mut limited = world.job();
+    limited.class.queue = "limited".into();
+    world.add(limited);
+    world.limit(limit("limited", Scope::Queue("limited".into()), 1));
+    world.take(first);
+    let job = world.add_plain();
+    let free = of(world, "default");
+    let both = [of(world, "limited"), free.clone()].concat();
+    let claim = |hand: Hand, classes: &[ClassId]| {
+        Command::Claim(Claim {
+            claimant: hand.claimant(),
+            from: ClaimFrom::Classes(classes.into()),
+            max: NonZeroU32::MIN,
+            is_prefetch: false,
+            avoids: Vec::new(),
+            asked: AskedByQueues::default(),
+        })
+    };
+    let replies = world.apply(vec![claim(first, &both), claim(second, &free)]).replies;
+    let [Reply::Claimed(Ok(one)), Reply::Claimed(Ok(other))] = &replies[..] else {
+        panic!("{replies:?}")
+    };
+    assert_eq!((ids(&one.jobs), ids(&other.jobs)), (vec![job], vec![]));
 }

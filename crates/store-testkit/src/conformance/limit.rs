@@ -6,7 +6,7 @@ use outlast_core::keys::Keys;
 use outlast_core::limit::{GateId, Limit, LimitName, Scope, Subject};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, Command, LapseScope, Prune, RemoveLimit,
+    AskedByQueues, Claim, ClaimFrom, Claimant, Command, LapseScope, Prune, RemoveLimit,
     ReportedOutcome, SetLimit,
 };
 use outlast_store::limit::{GateQuery, LimitChange, LimitRefusal};
@@ -38,42 +38,7 @@ cases![
     prune_says_that_there_are_more_gates_to_forget,
     claim_leaves_the_jobs_that_it_avoids_to_others,
     plain_fetch_leaves_the_jobs_that_it_avoids_to_others,
-    claims_of_a_batch_take_in_their_order_whether_limits_concern_them_or_not,
 ];
-
-/// The first one may take from a limited class, too.
-fn claims_of_a_batch_take_in_their_order_whether_limits_concern_them_or_not<H: Harness>(
-    world: &mut World<'_, H>,
-) {
-    let (first, second) = (world.worker(), world.worker());
-    let of = |world: &World<'_, H>, queue: &str| -> Vec<ClassId> {
-        let classes = world.ask(world.store().tally()).into_iter();
-        classes.filter(|class| class.key.queue == queue).map(|class| class.id).collect()
-    };
-    let mut limited = world.job();
-    limited.class.queue = "limited".into();
-    world.add(limited);
-    world.limit(limit("limited", Scope::Queue("limited".into()), 1));
-    world.take(first);
-    let job = world.add_plain();
-    let free = of(world, "default");
-    let both = [of(world, "limited"), free.clone()].concat();
-    let claim = |hand: Hand, classes: &[ClassId]| {
-        Command::Claim(Claim {
-            claimant: hand.claimant(),
-            from: ClaimFrom::Classes(classes.into()),
-            max: std::num::NonZeroU32::MIN,
-            is_prefetch: false,
-            avoids: Vec::new(),
-            asked: AskedByQueues::default(),
-        })
-    };
-    let replies = world.apply(vec![claim(first, &both), claim(second, &free)]).replies;
-    let [Reply::Claimed(Ok(one)), Reply::Claimed(Ok(other))] = &replies[..] else {
-        panic!("{replies:?}")
-    };
-    assert_eq!((ids(&one.jobs), ids(&other.jobs)), (vec![job], vec![]));
-}
 
 /// Workers that avoid what they have failed take what others have, with limits and without, and no
 /// slot is lost for it.
@@ -185,7 +150,7 @@ fn name(name: &str) -> LimitName {
     LimitName::new(name).unwrap()
 }
 
-fn limit(of: &str, scope: Scope, concurrency: u32) -> Limit {
+pub(crate) fn limit(of: &str, scope: Scope, concurrency: u32) -> Limit {
     Limit { name: name(of), scope, concurrency: Some(concurrency), rate: None }
 }
 
@@ -260,7 +225,7 @@ impl<H: Harness> World<'_, H> {
     }
 }
 
-fn ids(claimed: &[Claimed]) -> Vec<JobId> {
+pub(crate) fn ids(claimed: &[Claimed]) -> Vec<JobId> {
     claimed.iter().map(|claimed| claimed.job.id).collect()
 }
 

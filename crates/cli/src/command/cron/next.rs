@@ -49,7 +49,9 @@ pub(super) async fn run(args: &Next, environment: &Environment) -> Result<Exit, 
         }
     };
     let (timetable, until) = match (&args.expression, &args.name) {
-        (Some(expression), _) => (timetable(expression, args.time_zone.as_deref(), now)?, None),
+        (Some(expression), _) => {
+            (timetable(expression, args.time_zone.as_deref(), whole_second(now))?, None)
+        }
         (None, name) => stored(args, name.as_deref().unwrap_or_default(), environment).await?,
     };
     let fires = timetable.upcoming(after, usize::from(args.number));
@@ -67,6 +69,11 @@ pub(super) async fn run(args: &Next, environment: &Environment) -> Result<Exit, 
     output::print_list(args.target.output, &fires, COLUMNS)?;
     output::say_if_empty(args.target.output, &fires, "it does not fire any more");
     Ok(Exit::Ok)
+}
+
+/// Returns the first whole second that is not earlier, from which a schedule would count.
+fn whole_second(now: Timestamp) -> Timestamp {
+    Timestamp(now.0.saturating_add(999).div_euclid(1000) * 1000)
 }
 
 fn timetable(

@@ -1,6 +1,6 @@
 //! The crate's only reader of clocks.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use outlast_core::time::{BootTime, Span, Timestamp};
 use rustix::time::{ClockId, clock_gettime};
@@ -13,10 +13,10 @@ pub(crate) fn precise() -> Duration {
 }
 
 /// Returns this machine's wall clock, which can be set: for comparisons, never for decisions.
+#[expect(clippy::disallowed_methods, reason = "this is the crate's reader of clocks")]
 pub(crate) fn wall() -> Timestamp {
-    let now = clock_gettime(ClockId::Realtime);
-    let millis = now.tv_nsec / 1_000_000;
-    Timestamp(now.tv_sec.saturating_mul(1000).saturating_add(millis))
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Returns this machine's CLOCK_BOOTTIME, which runs on through suspend and never jumps.

@@ -103,7 +103,7 @@ fn options(rules: &Value) -> ServerOptions {
 }
 
 /// Makes a dead letter of a job in this queue; returns its id.
-fn dead_letter(api: &Api, queue: &str) -> String {
+pub(crate) fn dead_letter(api: &Api, queue: &str) -> String {
     let retry = json!({"max_attempts": 1, "on_exhaustion": "dead_letter"});
     let job =
         json!({"type": "fails", "args": ["why"], "options": {"queue": queue, "retry": retry}});
@@ -120,7 +120,7 @@ fn dead_letter(api: &Api, queue: &str) -> String {
     id
 }
 
-fn handlers(api: &Api) -> Vec<Value> {
+pub(crate) fn handlers(api: &Api) -> Vec<Value> {
     let listed = api.get("/api/v1/executions?queue=outlast.handlers").expect(200);
     listed["data"].as_array().cloned().unwrap_or_default()
 }

@@ -15,7 +15,8 @@ const DUTY: Duration = Duration::from_secs(15);
 
 fn leads(server: &Server) -> usize {
     let log = server.process().log();
-    let of_task = |line: &&str| line.contains("this server is the leader") && line.contains("dead_letters");
+    let of_task =
+        |line: &&str| line.contains("this server is the leader") && line.contains("dead_letters");
     log.lines().filter(of_task).count()
 }
 

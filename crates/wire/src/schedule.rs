@@ -59,6 +59,9 @@ const STANDARD: &[&str] = &[
     "until",
 ];
 
+/// Longest job of a schedule, in bytes of JSON.
+const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
+
 /// Longest reason for a pause, in characters.
 const REASON_MAX: usize = 500;
 
@@ -152,6 +155,10 @@ pub fn listed(fields: &Map<String, Value>) -> Result<NamedSchedule, Fault> {
     let name = self::name(name)?;
     let mut fields = fields.clone();
     fields.remove("name");
+    if let Some(number) = fields.values().find_map(long_number) {
+        let problem = format!("holds {number}, which may have lost digits: write it as a text");
+        return Err(Fault::rule("parameters", problem));
+    }
     let request = of_ours(&fields)?;
     if matches!(request.until, Some(When::In(_))) {
         let problem =
@@ -159,6 +166,20 @@ pub fn listed(fields: &Map<String, Value>) -> Result<NamedSchedule, Fault> {
         return Err(Fault::field("until", problem));
     }
     Ok(NamedSchedule { name, request })
+}
+
+/// Returns a number that is read from YAML as a float and may have had more digits.
+fn long_number(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let is_long =
+                number.as_f64().is_some_and(|number| number.abs() >= 9_007_199_254_740_992.0);
+            is_long.then(|| number.to_string())
+        }
+        Value::Array(items) => items.iter().find_map(long_number),
+        Value::Object(fields) => fields.values().find_map(long_number),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
 }
 
 /// Reads a schedule as the standard writes it, in either of its forms: with `expression` and
@@ -171,6 +192,12 @@ pub fn of_the_standard(body: &[u8]) -> Result<NamedSchedule, Fault> {
     no_others(STANDARD, &fields)?;
     let name = text(&fields, "name")?.ok_or_else(|| Fault::field("name", "is missing"))?;
     let name = self::name(name)?;
+    let twice = [("expression", "cron"), ("job_template", "type"), ("job_template", "args")];
+    let both =
+        |(one, other): &(&str, &str)| [one, other].iter().all(|it| given(&fields, it).is_some());
+    if let Some((one, other)) = twice.into_iter().find(both) {
+        return Err(Fault::field(one, format!("and `{other}` are both given: one is enough")));
+    }
     let cron = if given(&fields, "expression").is_some() { "expression" } else { "cron" };
     let names = FieldNames { cron, time_zone: "timezone", overlap: "overlap_policy" };
     let job = match given(&fields, "job_template") {
@@ -229,7 +256,8 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Fault> {
         return Err(Fault::payload("request body must be a JSON object"));
     };
     // What is stored is written again from what was read.
-    json::keeps_numbers("parameters", json::text(body)?)?;
+    let field = if fields.contains_key("action_ref") { "parameters" } else { "args" };
+    json::keeps_numbers(field, json::text(body)?)?;
     Ok(fields)
 }
 
@@ -265,7 +293,8 @@ fn of_ours(fields: &Map<String, Value>) -> Result<ScheduleRequest, Fault> {
 }
 
 fn paused(fields: &Map<String, Value>) -> Result<Option<Option<String>>, Fault> {
-    let reason = text(fields, "pause_reason")?.map(reason).transpose()?;
+    let reason =
+        text(fields, "pause_reason")?.map(|text| reason("pause_reason", text)).transpose()?;
     match (flag(fields, "paused")?, reason) {
         (Some(true), reason) => Ok(Some(Some(reason.unwrap_or_default()))),
         (_, Some(_)) => Err(Fault::field("pause_reason", "is for a schedule with `paused: true`")),
@@ -279,7 +308,24 @@ fn paused(fields: &Map<String, Value>) -> Result<Option<Option<String>>, Fault> 
 /// Returns what is wrong with it.
 pub fn pause_reason(body: &[u8]) -> Result<String, Fault> {
     let fields = known(&["reason"], body)?;
-    text(&fields, "reason")?.map_or_else(|| Ok(String::new()), reason)
+    text(&fields, "reason")?.map_or_else(|| Ok(String::new()), |text| reason("reason", text))
+}
+
+/// Checks that a request that takes nothing brings nothing.
+///
+/// # Errors
+/// Names the field that it brings.
+pub fn nothing(body: &[u8]) -> Result<(), Fault> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let Value::Object(fields) = json::read(body)? else {
+        return Err(Fault::payload("request body must be empty or `{}`"));
+    };
+    match fields.keys().next() {
+        Some(field) => Err(Fault::field(field, "is not known: this request takes no fields")),
+        None => Ok(()),
+    }
 }
 
 /// Reads whether a schedule is to fire: `{"enabled": …}`.
@@ -295,10 +341,10 @@ pub fn enabled(body: &[u8]) -> Result<bool, Fault> {
 ///
 /// # Errors
 /// Returns what is wrong with it.
-fn reason(text: &str) -> Result<String, Fault> {
+fn reason(field: &str, text: &str) -> Result<String, Fault> {
     if text.chars().count() > REASON_MAX || text.chars().any(|c| c.is_control() && c != '\n') {
         let problem = format!("must be a text of at most {REASON_MAX} characters");
-        return Err(Fault::field("reason", problem));
+        return Err(Fault::field(field, problem));
     }
     Ok(text.to_owned())
 }
@@ -322,8 +368,22 @@ fn until(fields: &Map<String, Value>) -> Result<Option<When>, Fault> {
 /// Checks what is stored of an action's job. What only makes sense for one job is refused.
 fn of_action(job: Map<String, Value>) -> Result<Template, Fault> {
     let text = Value::Object(job).to_string();
+    is_short("parameters", &text)?;
     Request::read(text.as_bytes())?;
     Ok(Template::Execution(text))
+}
+
+/// Checks how long a job is: it is read at each fire, and shown in lists.
+fn is_short(field: &str, text: &str) -> Result<(), Fault> {
+    if text.len() > TEMPLATE_BYTES_MAX {
+        let problem = format!(
+            "and what else the job of a schedule is come to {} bytes; at most {TEMPLATE_BYTES_MAX} \
+             are taken",
+            text.len()
+        );
+        return Err(Fault::size(field, problem));
+    }
+    Ok(())
 }
 
 fn of_type(mut job: Map<String, Value>) -> Result<Template, Fault> {
@@ -331,7 +391,13 @@ fn of_type(mut job: Map<String, Value>) -> Result<Template, Fault> {
         job.insert("args".to_owned(), json!([]));
     }
     let text = Value::Object(job).to_string();
+    is_short("args", &text)?;
     let envelope = enqueue::one(text.as_bytes())?;
+    if matches!(envelope.expires, Some(When::At(_))) {
+        let problem =
+            "must be relative for jobs of schedules, such as `+PT1H`; `until` ends the schedule";
+        return Err(Fault::field("expires_at", problem));
+    }
     let single = [
         ("id", envelope.id.is_some(), "each fire stores a job of its own"),
         (

@@ -173,6 +173,7 @@ fn not_found(resource: &str) -> Option<&'static str> {
              jobs are kept for a limited time",
         ),
         "action" => Some("`outlast actions list` shows all"),
+        "schedule" => Some("`outlast cron list` shows all"),
         "pack" => Some("`outlast packs list` shows all"),
         "queue" => Some("`outlast queues list` shows all"),
         "worker" => Some("`outlast workers list` shows all"),

@@ -218,7 +218,7 @@ impl Reloadable {
     fn renew(&self, source: &Source<'_>) {
         match self.try_renew(source) {
             Ok(()) => tracing::info!(
-                "SIGHUP: tokens, roles, rules for dead letters and certificates reloaded"
+                "SIGHUP: tokens, roles, rules for dead letters, limits, schedules and certificates reloaded"
             ),
             Err(failure) => tracing::error!(
                 "SIGHUP: configuration not reloaded, because it is invalid: {}",

@@ -124,9 +124,8 @@ pub(crate) const ALL: &[Key] = &[
         "limits that the API cannot change: {name, queue or type or key, concurrency, rate}; [] removes those of before",
         LIMITS,
     ),
-    key(
+    secret(
         "server.schedules",
-        "",
         "schedules that commands cannot change: {name, cron, time_zone, action_ref or type, parameters or args, overlap, catch_up, jitter, until, paused}; [] removes those of before",
         SCHEDULES,
     ),

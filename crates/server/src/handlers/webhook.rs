@@ -121,8 +121,8 @@ impl Sender {
     /// Sends as these settings say from now on. What is known of receivers stays.
     pub(crate) fn renew(&mut self, handlers: Arc<Handlers>) -> Result<(), String> {
         if !Arc::ptr_eq(&self.handlers, &handlers) {
-            (self.timeout, self.handlers) = (handlers.timeout, Arc::clone(&handlers));
             self.client = client(&handlers)?;
+            (self.timeout, self.handlers) = (handlers.timeout, handlers);
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 use http::StatusCode;
 use outlast_core::schedule::ScheduleName;
+use outlast_packs::PackSet;
 use outlast_schedule::progress::{LastFire, LastSkip, Pause, Progress, Timing};
 use outlast_store::schedule::ScheduleQuery;
+use outlast_wire::Fault;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use outlast_wire::schedule::{self, Template};
-use outlast_wire::{Fault, json};
 
 use super::App;
 use super::error::{ApiError, Missing};
@@ -49,7 +50,10 @@ pub(super) fn routes() -> Routes {
                 .takes(Schema::PauseRequest),
             pause,
         )
-        .add(order("/api/v1/schedules/{name}/resume", "Resumes a schedule"), resume)
+        .add(
+            order("/api/v1/schedules/{name}/resume", "Resumes a schedule").takes(Schema::Nothing),
+            resume,
+        )
         .add(
             post(
                 "/api/v1/schedules/{name}/trigger",
@@ -57,8 +61,14 @@ pub(super) fn routes() -> Routes {
                 "Fires a schedule now, beside its times",
                 Schema::Triggered,
             )
+            .takes(Schema::Nothing)
             .creates()
-            .refuses(&[Code::Conflict, Code::QueueFull]),
+            .refuses(&[
+                Code::Conflict,
+                Code::QueueFull,
+                Code::ValidationError,
+                Code::Duplicate,
+            ]),
             trigger,
         )
 }
@@ -74,10 +84,11 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let after = after.map_err(|_not| Fault::field("cursor", "is not a cursor from this server"))?;
     let query = ScheduleQuery { after, limit: page.limit };
     let Listed { schedules, next } = service::list(&req.app.engine, query, None).await?;
+    let packs = req.app.engine.settings().packs.current();
     Ok(ApiResponse::object(|object| {
         object.array("data", &schedules, |out, schedule| {
             let mut object = Object::begin(out);
-            fields(&mut object, schedule);
+            fields(&mut object, &packs, schedule);
             object.end();
         });
         object.object("pagination", |object| {
@@ -90,7 +101,7 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = name(&mut req).await?;
     let found = find(&req.app, &name).await?;
-    Ok(ApiResponse::object(|object| object.object("data", |object| fields(object, &found))))
+    Ok(ApiResponse::ok(document(&req.app, &found)))
 }
 
 async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -102,8 +113,13 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let wanted = Wanted { definition, paused: request.paused };
     let (change, found) = changed(&req.app, &name, &wanted, &author).await?;
     let status = if change == Change::Created { StatusCode::CREATED } else { StatusCode::OK };
-    let document = object(|object| object.object("data", |object| fields(object, &found)));
-    Ok(ApiResponse::ok(document).with_status(status))
+    Ok(ApiResponse::ok(document(&req.app, &found)).with_status(status))
+}
+
+/// Writes one schedule under `data`.
+fn document(app: &App, schedule: &Schedule) -> Vec<u8> {
+    let packs = app.engine.settings().packs.current();
+    object(|object| object.object("data", |object| fields(object, &packs, schedule)))
 }
 
 /// Sets a schedule of which the job can be made now and that has a time to fire.
@@ -151,6 +167,7 @@ async fn pause(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 async fn resume(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
+    schedule::nothing(&req.body().await?)?;
     ordered(&req.app, &name, None, &author).await
 }
 
@@ -161,11 +178,12 @@ async fn ordered(
     author: &Author,
 ) -> Result<ApiResponse, ApiError> {
     let found = service::pause(&app.engine, name, paused, author).await?;
-    Ok(ApiResponse::object(|object| object.object("data", |object| fields(object, &found))))
+    Ok(ApiResponse::ok(document(app, &found)))
 }
 
 async fn trigger(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
+    schedule::nothing(&req.body().await?)?;
     let fired = service::trigger(&req.app.engine, &name, &author).await?;
     let document = object(|object| {
         object.object("data", |object| {
@@ -189,7 +207,7 @@ async fn find(app: &App, name: &ScheduleName) -> Result<Schedule, ApiError> {
 }
 
 /// Writes a schedule's fields.
-fn fields(object: &mut Object<'_>, schedule: &Schedule) {
+fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     let Schedule { record, definition, progress } = schedule;
     let Timing { expression, zone, catch_up, overlap, jitter, until } = &definition.timing;
     object.text("name", record.name.as_str());
@@ -199,13 +217,13 @@ fn fields(object: &mut Object<'_>, schedule: &Schedule) {
     object.text("catch_up", catch_up.as_str());
     object.number("jitter_seconds", seconds(jitter.0));
     object.time_or_null("until", *until);
-    let (kind, template) = match &definition.template {
-        Template::Execution(template) => ("action_ref", template),
-        Template::Ojs(template) => ("type", template),
+    let job = definition.shown_job(packs);
+    let kind = match &definition.template {
+        Template::Execution(_) => "action_ref",
+        Template::Ojs(_) => "type",
     };
-    let reference = json::field(template, kind);
-    object.raw_or_null(kind, reference.map(|it| it.get()));
-    object.raw("job", template);
+    object.raw_or_null(kind, job.get(kind).map(ToString::to_string).as_deref());
+    object.raw("job", &job.to_string());
     object.text("status", status(schedule));
     pause_or_null(object, progress.paused.as_ref());
     object.time_or_null("anchor", Some(progress.anchor));

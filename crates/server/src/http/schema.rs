@@ -54,6 +54,7 @@ pub(crate) enum Schema {
     ScheduleRequest,
     ScheduleGone,
     PauseRequest,
+    Nothing,
     Triggered,
     Cron,
     Crons,
@@ -182,6 +183,7 @@ impl Schema {
             Self::ScheduleRequest => schedule_request(),
             Self::ScheduleGone => data(object(&[("name", text()), ("removed", flag())])),
             Self::PauseRequest => object(&[("reason?", text())]),
+            Self::Nothing => object(&[]),
             Self::Triggered => data(object(&[
                 ("name", text()),
                 ("job_id", uuid()),

@@ -3,13 +3,12 @@
 //!
 //! Schedules are looked at side by side. A look that takes long holds up no other.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
-use outlast_store::schedule::ScheduleRecord;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -18,7 +17,7 @@ use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::monitor::leadership::{Candidate, NotLeading};
 use crate::schedules::fire::{self, Unplanned};
-use crate::schedules::service::{ScheduleError, readable};
+use crate::schedules::service::{Schedule, ScheduleError, readable};
 
 /// How far ahead a look sees what is due, and longest pause between two looks. A schedule that someone
 /// sets meanwhile may be due before the next look, and fires this late at most.
@@ -46,6 +45,7 @@ pub(super) async fn run(engine: Engine) {
         unplanned: Arc::default(),
         looks: JoinSet::new(),
         looked_at: HashSet::new(),
+        unreadable: HashMap::new(),
         engine,
     };
     loop {
@@ -70,6 +70,8 @@ struct Monitor {
     looks: JoinSet<ScheduleName>,
     /// Which schedules these are about.
     looked_at: HashSet<ScheduleName>,
+    /// Those that cannot be read, with the revision that the log has named.
+    unreadable: HashMap<ScheduleName, u64>,
 }
 
 impl Monitor {
@@ -93,12 +95,29 @@ impl Monitor {
             } else if self.looked_at.len() >= SIDE_BY_SIDE {
                 return Ok(PAUSE_MIN);
             } else if self.looked_at.insert(record.name.clone()) {
+                let (name, revision) = (record.name.clone(), record.revision);
+                let Some(schedule) = readable(record) else {
+                    self.looked_at.remove(&name);
+                    self.warn_of_unreadable(name, revision);
+                    continue;
+                };
                 let (engine, unplanned) = (self.engine.clone(), Arc::clone(&self.unplanned));
-                self.looks.spawn(look(engine, record, now, unplanned));
+                self.looks.spawn(look(engine, schedule, now, unplanned));
             }
         }
         let now = self.engine.shared().store_time().unwrap_or(now);
         Ok(next.since(now).clamp(Span(1), AHEAD))
+    }
+
+    /// Says once that a schedule does not fire, since a later build has written it.
+    fn warn_of_unreadable(&mut self, name: ScheduleName, revision: u64) {
+        if self.unreadable.insert(name.clone(), revision) != Some(revision) {
+            tracing::warn!(
+                schedule = %name,
+                "schedule cannot be read, and does not fire at this server; set it again or \
+                 remove it"
+            );
+        }
     }
 
     /// Whether this server certainly leads; asked only while something is due.
@@ -136,12 +155,11 @@ impl Monitor {
 /// Looks at one schedule; returns its name.
 async fn look(
     engine: Engine,
-    record: ScheduleRecord,
+    schedule: Schedule,
     now: Timestamp,
     unplanned: Arc<Unplanned>,
 ) -> ScheduleName {
-    let name = record.name.clone();
-    let Some(schedule) = readable(record) else { return name };
+    let name = schedule.name().clone();
     // Others may have gone first.
     let now = engine.shared().store_time().unwrap_or(now);
     let looking = fire::look(&engine, &schedule, now, &unplanned);

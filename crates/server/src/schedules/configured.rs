@@ -13,6 +13,7 @@ use outlast_wire::Fault;
 use outlast_wire::schedule::NamedSchedule;
 
 use super::definition::Definition;
+use super::job::job_of_now;
 use super::service::{self, Author, Change, ScheduleError, Wanted};
 use crate::engine::Engine;
 
@@ -89,6 +90,12 @@ impl Engine {
     ) -> Result<(), ConfigureSchedulesError> {
         let definition = Definition::of(request, None, now)
             .map_err(|fault| ConfigureSchedulesError::Wrong(name.clone(), fault))?;
+        // It is set all the same: a pack may come, and another server may have it.
+        if let Err(error) = job_of_now(self.settings(), name, &definition, now) {
+            tracing::warn!(schedule = %name, %error, "schedule cannot fire at this server as it is");
+        } else if definition.timing.next_after(now, now).is_none() {
+            tracing::warn!(schedule = %name, "schedule does not fire any more");
+        }
         let wanted = Wanted { definition, paused: request.paused.clone() };
         match service::set(self, name, &wanted, author).await {
             Ok(Change::Unchanged) => {}

@@ -1,12 +1,14 @@
 //! What a schedule is, and how the store keeps it.
 
 use outlast_core::time::{Span, Timestamp};
+use outlast_packs::PackSet;
 use outlast_schedule::progress::Timing;
 use outlast_schedule::{CatchUp, Expression, Overlap, Zone};
 use outlast_wire::Fault;
 use outlast_wire::schedule::{ScheduleRequest, Template};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 /// What a schedule is.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +98,32 @@ impl Definition {
             until: stored.until_ms.map(Timestamp),
         };
         Ok(Self { timing, template, tenant: stored.tenant })
+    }
+
+    /// Returns the request that each fire stores, as it may be shown: secret parameters are masked.
+    pub(crate) fn shown_job(&self, packs: &PackSet) -> Value {
+        let (Template::Execution(text) | Template::Ojs(text)) = &self.template;
+        let mut job: Value = serde_json::from_str(text).unwrap_or_default();
+        let reference = |name: &str| job.get(name).and_then(Value::as_str);
+        match &self.template {
+            Template::Execution(_) => {
+                let action = reference("action_ref").and_then(|reference| packs.get(reference));
+                if let Some(parameters) = job.get("parameters") {
+                    job["parameters"] = match action {
+                        Some(action) => action.mask(parameters),
+                        // The action is gone, and with it the word on what is secret.
+                        None => json!("not shown: the action is not known any more"),
+                    };
+                }
+            }
+            Template::Ojs(_) => {
+                let action = reference("type").and_then(|reference| packs.get(reference));
+                if let (Some(action), Some(first)) = (action, job.pointer("/args/0")) {
+                    job["args"][0] = action.mask(first);
+                }
+            }
+        }
+        job
     }
 
     /// Returns it as it is stored.

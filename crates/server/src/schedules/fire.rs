@@ -30,6 +30,7 @@ use uuid::Uuid;
 use super::job::{self, Fire};
 use super::service::{Schedule, ScheduleError};
 use crate::engine::Engine;
+use crate::intake::IntakeError;
 
 /// Who fires schedules, for the event log.
 const BY: &str = "scheduler";
@@ -230,7 +231,7 @@ impl Look<'_> {
                         draft.progress.next = Some(*time);
                         break;
                     }
-                    draft.skip(*time, now, &why, 1);
+                    draft.skip(*time, now, &why.to_string(), 1);
                 }
             }
         }
@@ -326,9 +327,8 @@ pub(super) async fn by_hand(
     let asked = Asked { time: now, now, choice, before: progress.open.first() };
     let job = match planned(engine, schedule, asked) {
         Ok(job) => job,
-        Err(NotPlanned::Skip(reason) | NotPlanned::NoJob(reason)) => {
-            return Ok(Fired::Skipped(reason));
-        }
+        Err(NotPlanned::Skip(reason)) => return Ok(Fired::Skipped(reason)),
+        Err(NotPlanned::NoJob(error)) => return Err(error.into()),
     };
     let mut draft = Draft::new(progress);
     if choice == Choice::Replace {
@@ -364,7 +364,7 @@ async fn write(
 enum NotPlanned {
     Skip(String),
     /// The job cannot be made at this server.
-    NoJob(String),
+    NoJob(IntakeError),
 }
 
 /// What a job is wanted for.
@@ -402,8 +402,7 @@ fn planned(
     let (name, created) = (schedule.name(), schedule.record.created);
     let late = Progress::late(name.as_str(), &schedule.definition.timing, time, now);
     let fire = Fire { name, created, time, late, now, waits };
-    job::plan(engine.settings(), &schedule.definition, fire)
-        .map_err(|error| NotPlanned::NoJob(error.to_string()))
+    job::plan(engine.settings(), &schedule.definition, fire).map_err(NotPlanned::NoJob)
 }
 
 /// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn; returns

@@ -16,6 +16,9 @@ use super::fire::{self, Fired};
 use crate::engine::{Engine, Unavailable};
 use crate::intake::IntakeError;
 
+/// Most that the definitions of a page come to, in bytes; one is shown whatever its length.
+const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
 /// How often a change is tried against others who change the same schedule.
 const TRIES: u32 = 20;
 
@@ -166,6 +169,12 @@ pub(crate) async fn list(
     let fits = usize::try_from(query.limit).unwrap_or(usize::MAX);
     let query = ScheduleQuery { limit: query.limit.saturating_add(1), ..query };
     let mut records = engine.store().schedules(query).await?;
+    let mut bytes = 0_usize;
+    let short = records.iter().take_while(|record| {
+        bytes = bytes.saturating_add(record.state.definition.len());
+        bytes <= PAGE_BYTES_MAX
+    });
+    let fits = short.count().clamp(1, fits);
     let more = records.len() > fits;
     records.truncate(fits);
     let next = records.last().filter(|_| more).map(|last| last.name.clone());
@@ -257,9 +266,14 @@ fn setting(
     };
     progress = match paused {
         Some(Some(reason)) => {
-            let same = progress.paused.as_ref().is_some_and(|it| it.reason == *reason);
+            // A pause without a reason takes none away, and the configuration's no other's.
+            let is_kept = progress.paused.as_ref().is_some_and(|it| {
+                it.reason == *reason
+                    || reason.is_empty()
+                    || author.is_configuration && it.by != author.by
+            });
             let pause = Pause { reason: reason.clone(), by: author.by.clone(), at: now };
-            if same { progress } else { progress.pause(pause) }
+            if is_kept { progress } else { progress.pause(pause) }
         }
         Some(None) => progress.resume(timing, now),
         // What it paused, it resumes by saying it no more.
@@ -284,12 +298,20 @@ fn setting(
         ..state_of(name, definition, &progress, now)
     };
     let words = format!("{} {}", timing.expression, timing.zone);
+    let mut events = event(EventName::CronSet, words);
+    match (old.and_then(|old| old.progress.paused.as_ref()), &progress.paused) {
+        (before, Some(pause)) if before != Some(pause) => {
+            events.extend(event(EventName::CronPaused, pause.reason.as_str()));
+        }
+        (Some(_), None) => events.extend(event(EventName::CronResumed, "")),
+        _ => {}
+    }
     Some(WriteSchedule {
         name: name.clone(),
         expected: old.map(|old| old.record.revision),
         to: Some(state),
         jobs: Vec::new(),
-        events: event(EventName::CronSet, words),
+        events,
         by: author.by.clone(),
     })
 }
@@ -350,7 +372,7 @@ pub(crate) async fn pause(
         };
         let is_same = match (&found.progress.paused, paused) {
             (None, None) => true,
-            (Some(old), Some(reason)) => old.reason == reason,
+            (Some(old), Some(reason)) => reason.is_empty() || old.reason == reason,
             _ => false,
         };
         if is_same {

@@ -103,6 +103,9 @@ fn the_standard_writes_schedules_in_two_forms() {
     let short = of_the_standard(short.to_string().as_bytes()).expect("it is right").request;
     assert_eq!(short.template, long.template);
     assert_eq!((short.names.cron, long.names.cron), ("cron", "expression"));
+    let both = json!({"name": "a", "cron": "@daily", "expression": "@daily", "type": "t"});
+    let message = of_the_standard(both.to_string().as_bytes()).expect_err("twice").message;
+    assert!(message.contains("`cron` are both given"), "{message}");
 }
 
 #[test]
@@ -117,6 +120,8 @@ fn a_configuration_names_its_schedules_and_has_no_relative_times() {
     assert_eq!((name.as_str(), request.paused), ("night", None));
     let message = entry(json!({"until": "+P1D"})).expect_err("it is relative").message;
     assert!(message.contains("a configuration is read again"), "{message}");
+    let message = entry(json!({"parameters": {"n": [1e300]}})).expect_err("it is long").message;
+    assert!(message.contains("may have lost digits"), "{message}");
     let message = entry(json!({"name": "a b"})).expect_err("no name").message;
     assert!(message.starts_with("field `name` must have"), "{message}");
 }

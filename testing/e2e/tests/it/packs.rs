@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use outlast_e2e::process::{command, run_against, run_to_end};
 use outlast_e2e::wait::{LEASE, eventually, within};
 use outlast_e2e::{Api, Process, Proxy, Scene, ServerOptions, Weather, Worker, WorkerOptions};
+use reqwest::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -302,6 +303,26 @@ fn an_action_gets_its_secrets_and_nobody_sees_them() {
         assert!(!log.contains(secret), "{secret} is in {log}");
     }
     assert!(log.contains("key *** given"), "{log}");
+
+    // A schedule keeps them for its jobs, and shows them as little.
+    let api = site.scene.api();
+    let schedule = json!({
+        "cron": "@daily", "action_ref": "site.secretive", "parameters": {"pin": "4711-4712"},
+    });
+    let (path, body) = ("/api/v1/schedules/secretive", schedule.to_string().into_bytes());
+    let set = api.try_send(Method::PUT, path, "application/json", Some(body)).unwrap();
+    let shown = [
+        set.expect(201),
+        api.get(path).expect(200),
+        api.get("/api/v1/schedules").expect(200),
+        api.get("/ojs/v1/cron/secretive").expect(200),
+        api.get("/ojs/v1/cron").expect(200),
+        api.get("/api/v1/events?stream=false&type=cron.*").expect(200),
+    ];
+    assert_eq!(shown[1]["data"]["job"]["parameters"], json!({"pin": "***"}));
+    for shown in shown {
+        assert!(!shown.to_string().contains("4711-4712"), "{shown:#}");
+    }
 }
 
 /// Both were changed: numbers lost digits, and success became a failure that is never tried again.

@@ -25,7 +25,7 @@ pub(crate) struct Next {
     #[arg(long, value_name = "EXPRESSION", group = "what", allow_hyphen_values = true)]
     expression: Option<String>,
     /// Time zone of the expression, such as Europe/Vienna [default: UTC]
-    #[arg(long, value_name = "PLACE", requires = "expression")]
+    #[arg(long, value_name = "PLACE", requires = "expression", conflicts_with = "name")]
     time_zone: Option<String>,
     /// How many fires to show
     #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 5,

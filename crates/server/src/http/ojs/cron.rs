@@ -3,11 +3,13 @@
 use http::StatusCode;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
+use outlast_packs::PackSet;
 use outlast_store::schedule::ScheduleQuery;
-use outlast_wire::json::{self, Object};
+use outlast_wire::json::Object;
 use outlast_wire::schedule::{self, NamedSchedule, Template, policy_of};
-use outlast_wire::{Fault, FaultKind};
+use serde_json::{Map, Value, json};
 
+use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::{ApiResponse, object};
@@ -29,7 +31,7 @@ pub(super) async fn register(mut req: ApiRequest) -> Result<ApiResponse, ApiErro
     let wanted = Wanted { definition, paused: request.paused };
     let (change, found) = changed(&req.app, &name, &wanted, &author).await?;
     let status = if change == Change::Created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(ApiResponse::ok(one(&found)).with_status(status))
+    Ok(ApiResponse::ok(one(&req.app, &found)).with_status(status))
 }
 
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -45,11 +47,12 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         }
     }
     found.truncate(LISTED_MAX);
+    let packs = req.app.engine.settings().packs.current();
     Ok(ApiResponse::object(|object| {
         for key in ["crons", "cron_jobs"] {
             object.array(key, &found, |out, schedule| {
                 let mut object = Object::begin(out);
-                fields(&mut object, schedule);
+                fields(&mut object, &packs, schedule);
                 object.end();
             });
         }
@@ -61,14 +64,14 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, tenant) = (name(&mut req).await?, req.tenant()?);
     let found = service::find(&req.app.engine, &name, tenant.as_deref()).await?;
     let found = found.ok_or(ScheduleError::NotFound(name))?;
-    Ok(ApiResponse::ok(one(&found)))
+    Ok(ApiResponse::ok(one(&req.app, &found)))
 }
 
 pub(super) async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     let removed = service::remove(&req.app.engine, &name, &author).await?;
     let removed = removed.ok_or(ScheduleError::NotFound(name))?;
-    Ok(ApiResponse::ok(one(&removed)))
+    Ok(ApiResponse::ok(one(&req.app, &removed)))
 }
 
 /// Switches a schedule on or off: the one change that the standard has beside registering it again.
@@ -78,25 +81,24 @@ pub(super) async fn update(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
     let is_enabled = schedule::enabled(&body)?;
     let paused = if is_enabled { None } else { Some("") };
     let found = service::pause(&req.app.engine, &name, paused, &author).await?;
-    Ok(ApiResponse::ok(one(&found)))
+    Ok(ApiResponse::ok(one(&req.app, &found)))
 }
 
-/// A name that no schedule can have is not found.
 async fn name(req: &mut ApiRequest) -> Result<ScheduleName, ApiError> {
     let name = req.param("name").await;
-    let wrong = |fault: Fault| Fault { kind: FaultKind::Request, ..fault };
-    Ok(schedule::name(&name).map_err(wrong)?)
+    Ok(schedule::name(&name)?)
 }
 
 /// Answers with one schedule, under both names that clients read.
-fn one(schedule: &Schedule) -> Vec<u8> {
+fn one(app: &App, schedule: &Schedule) -> Vec<u8> {
+    let packs = app.engine.settings().packs.current();
     object(|object| {
-        object.object("cron", |object| fields(object, schedule));
-        object.object("cron_job", |object| fields(object, schedule));
+        object.object("cron", |object| fields(object, &packs, schedule));
+        object.object("cron_job", |object| fields(object, &packs, schedule));
     })
 }
 
-fn fields(object: &mut Object<'_>, schedule: &Schedule) {
+fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     let Schedule { record, definition, progress } = schedule;
     let timing = &definition.timing;
     object.text("name", record.name.as_str());
@@ -105,25 +107,19 @@ fn fields(object: &mut Object<'_>, schedule: &Schedule) {
     object.text("timezone", timing.zone.name());
     object.text("overlap_policy", policy_of(timing.overlap.as_str()));
     object.flag("enabled", progress.paused.is_none());
-    let (Template::Execution(template) | Template::Ojs(template)) = &definition.template;
-    object.object("job_template", |object| match &definition.template {
-        Template::Ojs(_) => {
-            for (name, value) in json::fields(template) {
-                object.raw(&name, value.get());
-            }
-        }
+    let job = definition.shown_job(packs);
+    let job = match &definition.template {
+        Template::Ojs(_) => job,
         // As the action's job would be enqueued here.
         Template::Execution(_) => {
-            let of = |name: &str| json::field(template, name).map(|value| value.get());
-            object.raw_or_null("type", of("action_ref"));
-            object.raw("args", &format!("[{}]", of("parameters").unwrap_or("{}")));
-            object.object("options", |object| {
-                if let Some(queue) = of("queue") {
-                    object.raw("queue", queue);
-                }
-            });
+            let of = |name: &str| job.get(name).cloned();
+            let options: Map<String, Value> =
+                of("queue").map(|queue| ("queue".to_owned(), queue)).into_iter().collect();
+            let parameters = of("parameters").unwrap_or_else(|| json!({}));
+            json!({"type": of("action_ref"), "args": [parameters], "options": options})
         }
-    });
+    };
+    object.raw("job_template", &job.to_string());
     let next: Option<Timestamp> = progress.next.filter(|_| progress.paused.is_none());
     object.time_or_null("next_run_at", next);
     object.time_or_null("last_run_at", progress.last_fire.as_ref().map(|fire| fire.fire_time));

@@ -144,7 +144,8 @@ macro_rules! finished_by_id {
 }
 
 /// A claimable job is at one of four places: in its class or the isolated twin, in order or
-/// at the front.
+/// at the front. Each place is a range of one row: with a list of ranks, a plan that was made before
+/// there were statistics read all of the class, and with one rank the whole index.
 macro_rules! ready_by_id {
     ($how:literal) => {
         concat!(
@@ -155,8 +156,11 @@ macro_rules! ready_by_id {
              join class b on b.id = any(array[j.class])
              join class c on c.queue = any(array[b.queue]) and c.job_type = b.job_type
                  and c.route = b.route and c.tenant = b.tenant and c.keyed = b.keyed
-             join ready r on r.class = any(array[c.id]) and r.seq = any(array[j.seq])
-                 and r.rank = any(array[-2 * j.priority::bigint, -2 * j.priority::bigint - 1])
+             cross join lateral (values (0), (1)) front(by)
+             join ready r on (r.class, r.rank, r.seq)
+                     >= (c.id, -2 * j.priority::bigint - front.by, j.seq)
+                 and (r.class, r.rank, r.seq)
+                     <= (c.id, -2 * j.priority::bigint - front.by, j.seq)
              where j.id = any($1::uuid[]) order by r.seq + 0 for update of r",
             $how
         )

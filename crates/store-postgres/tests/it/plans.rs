@@ -181,12 +181,22 @@ fn sorted_range(plan: &str) -> Option<String> {
             if limited == usize::MAX && line.contains("Scan") && line.contains(" on ready") {
                 scan = Some(*line);
             }
-            if let (Some(scan), true) = (scan, line.contains("Cond: ") && line.contains("ROW(")) {
+            let is_range = line.contains("Cond: ") && line.contains("ROW(") && !is_one_row(line);
+            if let (Some(scan), true) = (scan, is_range) {
                 return Some(scan.trim().to_owned());
             }
         }
     }
     None
+}
+
+/// Whether a range begins and ends with the same row.
+fn is_one_row(condition: &str) -> bool {
+    let bound = |comparison: &str| {
+        let (_, after) = condition.split_once(&format!(" {comparison} ROW("))?;
+        after.split(") AND (").next().map(|row| row.trim_end_matches(')'))
+    };
+    bound(">=").is_some_and(|from| bound("<=") == Some(from))
 }
 
 /// The table that a partition is one of.

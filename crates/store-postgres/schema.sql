@@ -312,7 +312,7 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     CREATE INDEX ready_lane ON outlast.ready USING btree (class, lane, rank, seq) WHERE (lane <> 0)
     CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
 
-table outlast.schedule
+table outlast.schedule with (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     name text not null
     revision bigint not null
     configured boolean not null

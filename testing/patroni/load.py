@@ -23,7 +23,7 @@ import urllib.parse
 import urllib.request
 
 PAUSE = 0.1
-# Half seconds that one job in a hundred takes, so that it runs on while the primary changes.
+# Half seconds that one job in fifty takes, so that it runs on while the primary changes.
 LONG = 90
 # How long all jobs may take to end after the last one was enqueued.
 BOUND = 240
@@ -70,8 +70,8 @@ def produce(options):
         while not stopped():
             n += 1
             ticks, overlap = [(1, "forbidden"), (1, "allowed"), (0, "allowed")][n % 3]
-            if n % 100 == 50:
-                ticks = LONG
+            if n % 50 == 25:
+                ticks, overlap = LONG, ["forbidden", "allowed"][n // 50 % 2]
             body = {
                 "action_ref": "trial.note",
                 "parameters": {"ledger": f"{folder}/ledger", "ticks": ticks},

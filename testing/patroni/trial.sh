@@ -15,13 +15,14 @@
 # For instance:  trial.sh sync proxy switchover kill
 #                trial.sh async proxy kill kill-behind
 #
-# Needs the Debian packages postgresql-15, patroni, etcd-server, haproxy, python3 and curl. Installing
+# Needs the Debian packages postgresql-15, patroni, python3-psycopg2, etcd-server, haproxy and curl. Installing
 # them may start services, which are not used: the trial starts its own on free ports of 127.0.0.1, below
 # one new folder in /tmp, as the user nobody if you are root, and ends each of them by its process id.
 # Times of Patroni (ttl 30, loop_wait 10) and of HAProxy (inter 3s) are those of their documentation.
 #
 # Prints what happened, and exits with 0 if nothing acknowledged was lost without being named (with sync:
-# nothing at all), no two runs of a job overlapped that must not, and all jobs ended. Takes three to five minutes. Environment, optional:
+# nothing at all), no two runs of a job overlapped that must not, and all jobs ended. Takes two to five
+# minutes. Environment, optional:
 #   OUTLAST    the program; default: target/debug/outlast
 #   PRODUCERS  programs that enqueue, each about nine jobs a second; default: 3
 #   KEEP=1     keep the folder with all logs; it is kept after a failure, too
@@ -398,8 +399,8 @@ for event in "$@"; do
             sleep 2
         fi
         kill -KILL "${victims[@]}"
+        wait "${pids[$old]}" 2>/dev/null || true # else the shell tells of it
         happens "$event of $old"
-        wait "${pids[$old]}" 2>/dev/null || true
         unset "pids[$old]"
         back "$new"
         sleep 5

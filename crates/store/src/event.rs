@@ -260,7 +260,8 @@ impl EventName {
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
         let family = |prefix| {
-            ["job.", "execution.", "queue.", "limit.", "cron.", "worker."].contains(&prefix)
+            ["job.", "execution.", "queue.", "limit.", "cron.", "worker.", "store."]
+                .contains(&prefix)
         };
         match pattern.strip_suffix('*') {
             Some(prefix) => prefix.is_empty() || family(prefix),

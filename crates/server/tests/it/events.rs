@@ -428,3 +428,14 @@ async fn newest_events_are_given_with_the_names_of_workers_and_a_way_back() {
         api.get(wrong).await.refused(400, "invalid_request");
     }
 }
+
+/// The log of a failover says where to look: at `store.*`.
+#[tokio::test]
+async fn every_family_of_events_can_be_asked_for() {
+    let api = Api::start();
+    for family in ["job", "execution", "queue", "limit", "cron", "worker", "store"] {
+        api.get(&format!("/api/v1/events?stream=false&type={family}.*")).await.expect(200);
+    }
+    let path = "/api/v1/events?stream=false&type=jobs.*";
+    api.get(path).await.refused(400, "invalid_request");
+}

@@ -69,7 +69,7 @@ pub enum Target {
     Workflow(String),
 }
 
-/// When a step runs, once the steps it waits for have ended. See [`crate::advance`] for the table.
+/// When a step runs, once the steps it waits for have ended. See [`mod@crate::advance`] for the table.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum When {
     /// All of them succeeded.

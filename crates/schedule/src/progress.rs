@@ -287,7 +287,8 @@ impl Progress {
 
 /// Returns the first whole second that is not earlier: `@every` counts from one, so that its fires
 /// have readable times.
-fn whole_second(now: Timestamp) -> Timestamp {
+#[must_use]
+pub fn whole_second(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_add(999).div_euclid(1000).saturating_mul(1000))
 }
 

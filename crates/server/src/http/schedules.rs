@@ -215,7 +215,7 @@ fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     object.text("time_zone", zone.name());
     object.text("overlap", overlap.as_str());
     object.text("catch_up", catch_up.as_str());
-    object.number("jitter_seconds", seconds(jitter.0));
+    object.seconds("jitter_seconds", *jitter);
     object.time_or_null("until", *until);
     let job = definition.shown_job(packs);
     let kind = match &definition.template {
@@ -269,7 +269,7 @@ fn last_fire(object: &mut Object<'_>, schedule: &Schedule) {
         Some(LastFire { fire_time, at, job }) => object.object("last_fire", |object| {
             object.time("fire_time", *fire_time);
             let late = Progress::late(name, timing, *fire_time, *at);
-            object.number("late_seconds", seconds(late.0));
+            object.seconds("late_seconds", late);
             object.plain("job_id", job);
         }),
     }
@@ -283,14 +283,6 @@ fn last_skip(object: &mut Object<'_>, skip: Option<&LastSkip>) {
             object.time("at", skip.at);
             object.text("reason", &skip.reason);
         }),
-    }
-}
-
-/// Milliseconds as a number of seconds in JSON.
-fn seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => format!("{}", ms / 1000),
-        rest => format!("{}.{rest:03}", ms / 1000),
     }
 }
 

@@ -101,7 +101,7 @@ fn marked(payload: &mut Payload, fire: Fire<'_>) {
         object.object(SCHEDULE, |object| {
             object.text("name", name);
             object.text("fire_time", &time);
-            object.number("late_seconds", seconds(fire.late.0));
+            object.seconds("late_seconds", fire.late);
         });
     });
 }
@@ -146,14 +146,6 @@ pub(crate) struct FireOfJob<'a> {
 pub(crate) fn fire_of(extra: &str) -> Option<FireOfJob<'_>> {
     let raw = outlast_wire::json::field(extra, SCHEDULE)?;
     serde_json::from_str(raw.get()).ok()
-}
-
-/// Milliseconds as a number of seconds in JSON.
-fn seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => format!("{}", ms / 1000),
-        rest => format!("{}.{rest:03}", ms / 1000),
-    }
 }
 
 #[cfg(test)]

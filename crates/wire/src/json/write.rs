@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write as _;
 
-use outlast_core::time::Timestamp;
+use outlast_core::time::{Span, Timestamp};
 
 use crate::time;
 
@@ -90,6 +90,22 @@ impl<'o> Object<'o> {
     pub fn time_or_null(&mut self, key: &str, at: Option<Timestamp>) {
         match at {
             Some(at) => self.time(key, at),
+            None => self.raw(key, "null"),
+        }
+    }
+
+    /// Writes a span as a number of seconds, with milliseconds only where there are some.
+    pub fn seconds(&mut self, key: &str, span: Span) {
+        match span.as_millis() % 1000 {
+            0 => self.number(key, span.as_secs()),
+            rest => self.number(key, format_args!("{}.{rest:03}", span.as_secs())),
+        }
+    }
+
+    /// Writes a span as a number of seconds, or `null`.
+    pub fn seconds_or_null(&mut self, key: &str, span: Option<Span>) {
+        match span {
+            Some(span) => self.seconds(key, span),
             None => self.raw(key, "null"),
         }
     }

@@ -2,9 +2,11 @@
 //! asked for a schedule by its name.
 
 use clap::{ArgGroup, Args, value_parser};
+use outlast_cli_core::clock;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, at, say, text_at};
 use outlast_core::time::Timestamp;
+use outlast_schedule::progress::whole_second;
 use outlast_schedule::{Expression, Timetable, Zone};
 use outlast_wire::time::{Rfc3339, When};
 use serde_json::{Value, json};
@@ -13,7 +15,6 @@ use super::{in_flags, path};
 use crate::command::Target;
 use crate::config::Environment;
 use crate::output;
-use outlast_cli_core::clock;
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true))]
@@ -69,11 +70,6 @@ pub(super) async fn run(args: &Next, environment: &Environment) -> Result<Exit, 
     output::print_list(args.target.output, &fires, COLUMNS)?;
     output::say_if_empty(args.target.output, &fires, "it does not fire any more");
     Ok(Exit::Ok)
-}
-
-/// Returns the first whole second that is not earlier, from which a schedule would count.
-fn whole_second(now: Timestamp) -> Timestamp {
-    Timestamp(now.0.saturating_add(999).div_euclid(1000) * 1000)
 }
 
 fn timetable(

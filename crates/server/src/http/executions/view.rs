@@ -2,7 +2,6 @@
 
 use outlast_core::budget::ScheduledTimeout;
 use outlast_core::job::{Overlap, State};
-use outlast_core::time::Span;
 use outlast_store::command::Route;
 use outlast_store::record::JobRecord;
 use outlast_wire::execution::status::{Facts, Status};
@@ -122,12 +121,12 @@ fn worker(object: &mut Object<'_>, record: &JobRecord) {
 
 fn rules(object: &mut Object<'_>, record: &JobRecord) {
     let job = &record.job;
-    seconds(object, "timeout", job.timeout);
+    object.seconds_or_null("timeout", job.timeout);
     let scheduled = match job.scheduled_timeout {
         ScheduledTimeout::Never => None,
         ScheduledTimeout::After(span) => Some(span),
     };
-    seconds(object, "scheduled_timeout", scheduled);
+    object.seconds_or_null("scheduled_timeout", scheduled);
     let overlap = match job.rules.overlap {
         Overlap::Allowed => "allowed",
         Overlap::Forbidden => "forbidden",
@@ -160,12 +159,4 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
             }
         }
     });
-}
-
-fn seconds(object: &mut Object<'_>, key: &str, span: Option<Span>) {
-    match span {
-        None => object.raw(key, "null"),
-        Some(span) if span.0 % 1000 == 0 => object.number(key, span.as_secs()),
-        Some(span) => object.number(key, format_args!("{}.{:03}", span.as_secs(), span.0 % 1000)),
-    }
 }

@@ -142,7 +142,7 @@ impl Monitor {
             tokio::select! {
                 () = tokio::time::sleep_until(end) => return,
                 Some(ended) = self.looks.join_next(), if !self.looks.is_empty() => {
-                    // One that panicked is never looked at again here, and the log says so.
+                    // After a panic in a look, this server leaves the schedule alone; the log says so.
                     if let Ok(name) = ended {
                         self.looked_at.remove(&name);
                     }

@@ -272,7 +272,7 @@ impl Look<'_> {
         }
     }
 
-    /// Notes which fires the store refuses, all at once where that can be told.
+    /// Notes the refused fire, and each other fire that the same refusal is known to cover.
     async fn refused(
         &mut self,
         at: usize,

@@ -184,7 +184,7 @@ async fn schedule_of_the_configuration_is_refused_to_commands() {
     let both = [of_configuration(mine.clone()), of_configuration(other)];
     api.engine.configure_schedules(&both).await.expect("in force");
     assert_eq!(show(&api, "mine").await, before);
-    // What it paused itself goes on when it no longer says so.
+    // The configuration had paused `other`; without `paused` the schedule is active again.
     assert_eq!(show(&api, "other").await["status"], "active");
     api.engine.configure_schedules(&[of_configuration(mine)]).await.expect("in force");
     let list = api.get("/api/v1/schedules").await.expect(200);

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 pub use exact::{Changed, changed_number, exact};
 pub use write::Object;
+pub(crate) use write::string;
 
 use crate::fault::Fault;
 

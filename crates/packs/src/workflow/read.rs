@@ -1,5 +1,6 @@
 //! A workflow's YAML file, from its keys to a [`Workflow`].
 
+use outlast_wire::json::long_number;
 use outlast_workflow::{Definition, Fault};
 use serde_json::Value;
 
@@ -37,6 +38,10 @@ pub(crate) fn read(
     }
     keys.retain(|key, _| !key.starts_with("x-"));
     let source = Value::Object(keys);
+    if let Some(number) = long_number(&source) {
+        let problem = format!("it holds {number}, which may have lost digits");
+        return Err(document.fault(None, problem, "write it as a text"));
+    }
     let mut definition = Definition::read(&source).map_err(|fault| located(document, &fault))?;
     let name = definition.name.take().unwrap_or_else(|| stem.to_owned());
     if !is_name(&name) {

@@ -84,6 +84,7 @@ fn faulty_workflows_are_reported_with_file_line_and_remedy() {
             "itself",
             "steps:\n  say: {action: core.echo}\n  again: {workflow: demo.night, after: say}\n",
         ),
+        ("a long number", "steps:\n  say: {action: core.echo, with: {n: 123456789012345678901}}\n"),
         (
             "an expression",
             "steps:\n  say:\n    action: core.echo\n    with:\n      message: \"${{ steps.x }}\"\n",

@@ -54,8 +54,8 @@ async fn a_workflow_is_started_under_one_key_and_waited_for() {
     let steps = json!([{"name": "load", "action": "ase.load"}]);
     assert_eq!(sent, json!({"workflow": {"name": "night", "steps": steps}}));
     let lines: Vec<&str> = asked[1..].iter().map(|asked| asked.line.as_str()).collect();
-    assert!(lines[0].starts_with("POST /api/v1/workflows"), "{lines:?}");
-    assert!(lines[1].starts_with(&format!("GET /api/v1/workflows/{ID} ")), "{lines:?}");
+    assert_eq!(lines[0], "POST /api/v1/workflows");
+    assert_eq!(lines[1], format!("GET /api/v1/workflows/{ID}"));
     assert!(lines[2].contains("?wait=5000ms"), "half of what a request may take: {lines:?}");
 }
 
@@ -105,8 +105,8 @@ async fn cancelling_twice_is_no_error_and_a_retry_is_sent_once() {
     within(client.retry_workflow(id())).await.unwrap_err();
     let lines: Vec<String> = server.asked().into_iter().map(|asked| asked.line).collect();
     assert_eq!(lines.len(), 6, "{lines:?}");
-    assert!(lines[0].starts_with(&format!("POST /api/v1/workflows/{ID}/cancel")), "{lines:?}");
-    assert!(lines[5].starts_with(&format!("POST /api/v1/workflows/{ID}/retry")), "{lines:?}");
+    assert_eq!(lines[0], format!("POST /api/v1/workflows/{ID}/cancel"));
+    assert_eq!(lines[5], format!("POST /api/v1/workflows/{ID}/retry"));
 }
 
 #[tokio::test]

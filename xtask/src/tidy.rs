@@ -23,7 +23,7 @@ const NIGHTLY: &str = "docs/inside/nightly.md";
 /// Which of our crates each crate may use. Arrows go one way.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("outlast-core", &[]),
-    ("outlast-packs", &["outlast-core", "outlast-wire"]),
+    ("outlast-packs", &["outlast-core", "outlast-wire", "outlast-workflow"]),
     ("outlast-proto", &[]),
     ("outlast-schedule", &["outlast-core"]),
     ("outlast-workflow", &["outlast-core"]),

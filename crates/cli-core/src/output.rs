@@ -9,7 +9,7 @@ use std::io::Write;
 
 pub use escape::{escape, escape_lines};
 pub use field::{at, text_at};
-pub use table::{Column, Table, fields, use_colour};
+pub use table::{Column, Table, fields, terminal_size, use_colour};
 pub use time::{ago, span, when};
 
 /// Writes text to stderr: progress, and what accompanies the data.

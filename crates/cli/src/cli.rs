@@ -14,7 +14,7 @@ use outlast_worker::{guardian, handover, signals};
 use crate::command::{
     actions, backup, bench, completions, config as show_config, cron, dead_letters, demo, dev,
     doctor, events, export, health, import, jobs, limits, man, migrate, packs, queues, restore,
-    run, server, token, worker, workers,
+    run, server, token, worker, workers, workflows,
 };
 use crate::config::Environment;
 use crate::last_job;
@@ -65,6 +65,9 @@ enum Command {
     /// Run jobs by the clock: add, list, pause and trigger schedules
     #[command(subcommand)]
     Cron(cron::Command),
+    /// Run jobs that follow jobs: start, list, show, cancel and retry workflows
+    #[command(subcommand)]
+    Workflows(workflows::Command),
     /// List, drain, quiet and resume workers
     #[command(subcommand)]
     Workers(workers::Command),
@@ -118,6 +121,7 @@ impl Command {
             | Self::Queues(_)
             | Self::Limits(_)
             | Self::Cron(_)
+            | Self::Workflows(_)
             | Self::Workers(_)
             | Self::DeadLetters(_)
             | Self::Packs(_)
@@ -165,6 +169,7 @@ impl Command {
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Limits(command) => wait_for(limits::run(command, environment)),
             Self::Cron(command) => wait_for(cron::run(command, environment)),
+            Self::Workflows(command) => wait_for(workflows::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
             Self::DeadLetters(command) => wait_for(dead_letters::run(command, environment)),
             Self::Actions(command) => wait_for(actions::run(command, environment)),
@@ -304,6 +309,7 @@ pub(crate) fn engine_args(
         | Command::Queues(_)
         | Command::Limits(_)
         | Command::Cron(_)
+        | Command::Workflows(_)
         | Command::Workers(_)
         | Command::DeadLetters(_)
         | Command::Packs(_)

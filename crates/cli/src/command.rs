@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 pub(crate) mod actions;
+mod await_end;
 pub(crate) mod backup;
 mod batch;
 pub(crate) mod bench;
@@ -33,6 +34,7 @@ mod store;
 pub(crate) mod token;
 pub(crate) mod worker;
 pub(crate) mod workers;
+pub(crate) mod workflows;
 
 use clap::Args;
 use outlast_cli_core::client::Client;

@@ -59,6 +59,7 @@ enum Asked {
     Workers,
     Jobs,
     DeadLetters,
+    Workflows,
 }
 
 /// Answers the shell and ends the process, if it was started to complete a line.
@@ -68,17 +69,21 @@ pub(crate) fn answer() {
 
 fn tree() -> Command {
     cli::tree().mut_subcommands(|command| {
-        let lists_letters = command.get_name() == "dead-letters";
+        let ids = match command.get_name() {
+            "dead-letters" => Asked::DeadLetters,
+            "workflows" => Asked::Workflows,
+            _ => Asked::Jobs,
+        };
         let is_local = ["server", "worker", "dev"].contains(&command.get_name());
-        if is_local { command } else { with_values(command, lists_letters) }
+        if is_local { command } else { with_values(command, ids) }
     })
 }
 
-fn with_values(command: Command, lists_letters: bool) -> Command {
+fn with_values(command: Command, ids: Asked) -> Command {
     let adjusted = command.mut_args(|arg| {
         let asked = ASKED.iter().find(|(id, _)| arg.get_id() == id).map(|(_, asked)| *asked);
         let asked = match asked {
-            Some(Asked::Jobs) if lists_letters => Some(Asked::DeadLetters),
+            Some(Asked::Jobs) => Some(ids),
             asked => asked,
         };
         match asked {
@@ -88,7 +93,7 @@ fn with_values(command: Command, lists_letters: bool) -> Command {
             None => arg,
         }
     });
-    adjusted.mut_subcommands(|command| with_values(command, lists_letters))
+    adjusted.mut_subcommands(|command| with_values(command, ids))
 }
 
 /// Returns names that begin with what was typed; none if the server cannot be asked.
@@ -137,6 +142,7 @@ async fn items(client: &Client, asked: Asked, typed: &str) -> Vec<Value> {
             (&["api", "v1", "executions"], vec![("limit", limit), ("id", begins)], "data")
         }
         Asked::DeadLetters => (&["ojs", "v1", "dead-letter"], vec![("limit", limit)], "jobs"),
+        Asked::Workflows => (&["api", "v1", "workflows"], vec![("limit", limit)], "data"),
     };
     let answer = client.get(path, &query).await.unwrap_or_default();
     answer.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
@@ -156,6 +162,9 @@ fn named(asked: Asked, item: &Value, typed: &str) -> Vec<(String, String)> {
         Asked::Jobs => {
             let about = format!("{} {}", text("action_ref"), text("status"));
             vec![(text("id"), about)]
+        }
+        Asked::Workflows => {
+            vec![(text("id"), format!("{} {}", text("name"), text("status")))]
         }
         Asked::DeadLetters => {
             let reason = at(item, "dead_letter_reason")

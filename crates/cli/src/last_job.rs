@@ -1,7 +1,7 @@
-//! The job that this user enqueued last, for `@last`: one for each server, in a small file below
-//! `$XDG_STATE_HOME`, or `~/.local/state`.
+//! The job and the workflow that this user stored last, for `@last`: one of each for each server, in
+//! two small files below `$XDG_STATE_HOME`, or `~/.local/state`.
 //!
-//! It is a convenience: where it cannot be written, jobs are enqueued all the same.
+//! It is a convenience: where it cannot be written, both are stored all the same.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,53 +15,69 @@ const SERVERS_MAX: usize = 50;
 /// Longest file that is read.
 const BYTES_MAX: u64 = 64 * 1024;
 
-static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// What is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Last {
+    Job,
+    Workflow,
+}
+
+impl Last {
+    fn file(self) -> Option<PathBuf> {
+        let name = match self {
+            Self::Job => "last-jobs",
+            Self::Workflow => "last-workflows",
+        };
+        Some(FOLDER.get()?.as_ref()?.join(name))
+    }
+}
 
 /// Says where it is remembered from now on.
 pub(crate) fn keep_below(environment: &Environment) {
     let is_absolute = |path: &PathBuf| path.is_absolute();
     let state = environment.get("XDG_STATE_HOME").map(PathBuf::from).filter(is_absolute);
     let home = || Some(Path::new(environment.get("HOME")?).join(".local/state"));
-    let file = state.or_else(home).map(|folder| folder.join("outlast/last-jobs"));
+    let folder = state.or_else(home).map(|folder| folder.join("outlast"));
     // Set once; an error would mean that it was set before.
-    FILE.set(file).unwrap_or_default();
+    FOLDER.set(folder).unwrap_or_default();
 }
 
-/// Returns the job that was enqueued last at a server.
-pub(crate) fn of(server: &str) -> Option<String> {
-    let file = FILE.get()?.as_ref()?;
-    let lines = read(file);
-    let (_, job) = lines.iter().rev().find(|(at, _)| at == server)?;
-    Some(job.clone())
+/// Returns the id of the one that was stored last at a server.
+pub(crate) fn of(last: Last, server: &str) -> Option<String> {
+    let lines = read(&last.file()?);
+    let (_, id) = lines.iter().rev().find(|(at, _)| at == server)?;
+    Some(id.clone())
 }
 
-/// Remembers a job that was enqueued at a server.
-pub(crate) fn remember(server: &str, job: &str) {
-    if let Some(Some(file)) = FILE.get() {
+/// Remembers what was stored at a server.
+pub(crate) fn remember(last: Last, server: &str, id: &str) {
+    if let Some(file) = last.file() {
         // Only `@last` needs it, and says if it is not there.
-        write(file, server, job).unwrap_or_default();
+        write(&file, server, id).unwrap_or_default();
     }
 }
 
-/// The servers and their jobs, the one that was used last at the end.
+/// The servers and their ids, the one that was used last at the end.
 fn read(file: &Path) -> Vec<(String, String)> {
     let is_small = fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() < BYTES_MAX);
     let text = if is_small { fs::read_to_string(file).unwrap_or_default() } else { String::new() };
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    pairs.map(|(server, job)| (server.to_owned(), job.to_owned())).collect()
+    pairs.map(|(server, id)| (server.to_owned(), id.to_owned())).collect()
 }
 
-fn write(file: &Path, server: &str, job: &str) -> std::io::Result<()> {
+fn write(file: &Path, server: &str, id: &str) -> std::io::Result<()> {
     let Some(folder) = file.parent() else { return Ok(()) };
     let mut lines = read(file);
     lines.retain(|(at, _)| at != server);
-    lines.push((server.to_owned(), job.to_owned()));
+    lines.push((server.to_owned(), id.to_owned()));
     let first = lines.len().saturating_sub(SERVERS_MAX);
     fs::create_dir_all(folder)?;
     // Replaced as a whole: two commands at the same time leave the file of one of them.
     let mut new = tempfile::NamedTempFile::new_in(folder)?;
-    for (server, job) in lines.iter().skip(first) {
-        writeln!(new, "{server} {job}")?;
+    for (server, id) in lines.iter().skip(first) {
+        writeln!(new, "{server} {id}")?;
     }
     new.persist(file).map(drop).map_err(|error| error.error)
 }

@@ -1,7 +1,7 @@
-//! Packs and actions: reading, checking and rendering them.
+//! Packs, actions and workflows: reading, checking and rendering them.
 //!
-//! A pack is a folder of actions, an action a script and a YAML file about it; the format
-//! is described in `docs/use/packs.md`. The server uses this crate to accept or refuse
+//! A pack is a folder of actions and workflows, an action a script and a YAML file about it, a
+//! workflow a YAML file; the format is described in `docs/use/packs.md`. The server uses this crate to accept or refuse
 //! parameters, the worker to hand them to a script and to read its answer.
 //!
 //! ```text
@@ -27,6 +27,7 @@ pub mod plain_file;
 mod render;
 mod set;
 mod source;
+mod workflow;
 mod yaml;
 
 pub use action::{
@@ -40,3 +41,4 @@ pub use pack::{Origin, Pack};
 pub use parameters::Violation;
 pub use render::{Delivery, Format, PARAMETER_FILE_VARIABLE, Rendered};
 pub use set::PackSet;
+pub use workflow::{Workflow, WorkflowParameters};

@@ -1,4 +1,4 @@
-//! One pack: its `pack.yaml`, its actions, notes and faults.
+//! One pack: its `pack.yaml`, its actions and workflows, notes and faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use crate::error::PackError;
 use crate::keys;
 use crate::note::Note;
 use crate::source::Source;
+use crate::workflow::{self, Workflow};
 use crate::yaml::{At, Document, line};
 
-/// A folder of actions with a name.
+/// A folder of actions and workflows with a name.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Pack {
@@ -34,8 +35,10 @@ pub struct Pack {
     /// SHA-256 of its files in hexadecimal: the same files have the same digest.
     pub digest: String,
     actions: Vec<Arc<Action>>,
+    workflows: Vec<Arc<Workflow>>,
     notes: Vec<Note>,
     faults: Vec<(String, Arc<PackError>)>,
+    workflow_faults: Vec<(String, Arc<PackError>)>,
 }
 
 /// Where a pack is from.
@@ -67,7 +70,6 @@ const PASSED_OVER: &[&str] = &[
     "sensors",
     "triggers",
     "rules",
-    "workflows",
     "policies",
     "queues",
     "runtimes",
@@ -85,15 +87,39 @@ impl Pack {
         &self.actions
     }
 
+    /// The workflows, in the order of their files' names.
+    #[must_use]
+    pub fn workflows(&self) -> &[Arc<Workflow>] {
+        &self.workflows
+    }
+
     /// What the pack contains that has no effect here.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
 
-    /// Actions whose files are faulty, by reference, and what is wrong with them.
+    /// Actions and workflows that are left out, by reference, and what is wrong with them.
     pub fn faults(&self) -> impl Iterator<Item = (&str, &PackError)> {
+        self.faults_of_actions().chain(self.faults_of_workflows())
+    }
+
+    pub(crate) fn faults_of_actions(&self) -> impl Iterator<Item = (&str, &PackError)> {
         self.faults.iter().map(|(name, fault)| (name.as_str(), fault.as_ref()))
+    }
+
+    pub(crate) fn faults_of_workflows(&self) -> impl Iterator<Item = (&str, &PackError)> {
+        self.workflow_faults.iter().map(|(name, fault)| (name.as_str(), fault.as_ref()))
+    }
+
+    /// Leaves out a workflow that was read, and says why.
+    pub(crate) fn leave_out(&mut self, workflow: &str, fault: PackError) {
+        self.workflows.retain(|it| it.reference != workflow);
+        self.workflow_faults.push((workflow.to_owned(), Arc::new(fault)));
+    }
+
+    pub(crate) fn note(&mut self, note: Note) {
+        self.notes.push(note);
     }
 
     pub(crate) fn read(source: &Source) -> Result<Self, PackError> {
@@ -123,12 +149,15 @@ impl Pack {
                 Source::Folder { .. } => Origin::Folder,
             },
             actions: Vec::new(),
+            workflows: Vec::new(),
             notes,
             faults: Vec::new(),
+            workflow_faults: Vec::new(),
             digest,
         };
         let (python, node) = (manifest.python.as_deref(), manifest.node.as_deref());
         pack.read_actions(source, OwnInterpreters { python, node })?;
+        pack.read_workflows(source)?;
         Ok(pack)
     }
 
@@ -149,17 +178,12 @@ impl Pack {
 
     fn read_actions(&mut self, source: &Source, own: OwnInterpreters<'_>) -> Result<(), PackError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
-        for name in source.names("actions")? {
-            let Some(stem) = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"))
-            else {
-                continue;
-            };
-            let path = format!("actions/{name}");
+        for (stem, path) in definitions(source, "actions")? {
             let pack = PackFile { reference: &self.reference, enabled: self.enabled, own };
             let read = source.text(&path).and_then(|text| {
                 let Some(text) = text else { return Ok(None) };
                 let document = Document::new(source.label(&path), text);
-                Reading { source, document: &document, pack, stem }.action().map(Some)
+                Reading { source, document: &document, pack, stem: &stem }.action().map(Some)
             });
             match read {
                 Ok(None) => {}
@@ -188,6 +212,53 @@ impl Pack {
         }
         Ok(())
     }
+
+    fn read_workflows(&mut self, source: &Source) -> Result<(), PackError> {
+        for (stem, path) in definitions(source, "workflows")? {
+            match self.read_workflow(source, &stem, &path) {
+                Ok(None) => {}
+                Ok(Some(workflow)) => self.workflows.push(Arc::new(workflow)),
+                // One faulty workflow must not disable the others.
+                Err(fault) => {
+                    let name = format!("{}.{stem}", self.reference);
+                    self.workflow_faults.push((name, Arc::new(fault)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_workflow(
+        &mut self,
+        source: &Source,
+        stem: &str,
+        path: &str,
+    ) -> Result<Option<Workflow>, PackError> {
+        let Some(text) = source.text(path)? else { return Ok(None) };
+        let document = Document::new(source.label(path), text);
+        let read = workflow::read(&document, &self.reference, self.enabled, stem)?;
+        self.notes.extend(read.notes);
+        let Some(workflow) = read.workflow else { return Ok(None) };
+        let is_known = |other: &&Arc<Workflow>| other.reference == workflow.reference;
+        if let Some(first) = self.workflows.iter().find(is_known) {
+            return Err(document.fault(
+                document.line_at("name"),
+                format!("workflow `{}` is already defined by {}", first.reference, first.file),
+                "give one of them another name",
+            ));
+        }
+        Ok(Some(workflow))
+    }
+}
+
+/// The YAML files of a folder of the pack: names without ending, and paths.
+fn definitions(source: &Source, folder: &str) -> Result<Vec<(String, String)>, PackError> {
+    let names = source.names(folder)?.into_iter();
+    let found = names.filter_map(|name| {
+        let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"))?;
+        Some((stem.to_owned(), format!("{folder}/{name}")))
+    });
+    Ok(found.collect())
 }
 
 fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackError> {

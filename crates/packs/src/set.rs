@@ -1,5 +1,7 @@
 //! All packs together: the built-in one and those in folders.
 
+mod workflows;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +14,17 @@ use crate::error::PackError;
 use crate::keys::nearest;
 use crate::pack::{Origin, Pack};
 use crate::source::Source;
+use crate::workflow::Workflow;
 
 /// The built-in pack's files.
 pub(crate) static CORE: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../packs/core");
 
-/// Every pack that was read, and every action by its reference.
+/// Every pack that was read, and every action and workflow by its reference.
 #[derive(Debug, Clone, Default)]
 pub struct PackSet {
     packs: Vec<Arc<Pack>>,
     actions: BTreeMap<String, Arc<Action>>,
+    workflows: BTreeMap<String, Arc<Workflow>>,
     /// Packs that were left out: their names, and what is wrong.
     faulty: Vec<(String, Arc<PackError>)>,
 }
@@ -42,7 +46,7 @@ impl PackSet {
     /// A pack with the name of a built-in one replaces it as a whole; actions of the two are not
     /// mixed. [`Pack::origin`] and a note say so.
     ///
-    /// A faulty pack or action is left out and does not stop the others; see
+    /// A faulty pack, action or workflow is left out and does not stop the others; see
     /// [`faults`](Self::faults).
     ///
     /// # Errors
@@ -62,6 +66,7 @@ impl PackSet {
                 }
             }
         }
+        set.check_workflows();
         Ok(set)
     }
 
@@ -82,16 +87,27 @@ impl PackSet {
         self.actions.values().map(Arc::as_ref)
     }
 
+    /// The workflow of a reference such as `reports.nightly`, switched off or not.
+    #[must_use]
+    pub fn workflow(&self, reference: &str) -> Option<&Arc<Workflow>> {
+        self.workflows.get(reference)
+    }
+
+    /// Every workflow, by reference.
+    pub fn workflows(&self) -> impl Iterator<Item = &Arc<Workflow>> {
+        self.workflows.values()
+    }
+
     /// Every pack, in the order in which they were read; the built-in one first, if it is there.
     pub fn packs(&self) -> impl Iterator<Item = &Pack> {
         self.packs.iter().map(Arc::as_ref)
     }
 
-    /// What is wrong with packs and actions that were left out.
+    /// What is wrong with packs, actions and workflows that were left out.
     pub fn faults(&self) -> impl Iterator<Item = &PackError> {
-        let of_actions = self.packs.iter().flat_map(|pack| pack.faults().map(|(_, fault)| fault));
+        let of_parts = self.packs.iter().flat_map(|pack| pack.faults().map(|(_, fault)| fault));
         let of_packs = self.faulty_packs().map(|(_, fault)| fault);
-        of_packs.chain(of_actions)
+        of_packs.chain(of_parts)
     }
 
     /// Packs that were left out as a whole, each with its presumed name and what is wrong with it.
@@ -102,11 +118,14 @@ impl PackSet {
     /// What is wrong with the file of an action, or with its pack, if it was left out for that.
     #[must_use]
     pub fn fault_of(&self, reference: &str) -> Option<&PackError> {
-        let mut faults = self.packs.iter().flat_map(|pack| pack.faults());
+        let mut faults = self.packs.iter().flat_map(|pack| pack.faults_of_actions());
         let of_action = faults.find(|(name, _)| *name == reference);
+        of_action.map(|(_, fault)| fault).or_else(|| self.fault_of_pack(reference))
+    }
+
+    fn fault_of_pack(&self, reference: &str) -> Option<&PackError> {
         let pack = reference.split('.').next().unwrap_or_default();
-        let of_pack = || self.faulty_packs().find(|(name, _)| *name == pack);
-        of_action.or_else(of_pack).map(|(_, fault)| fault)
+        self.faulty_packs().find(|(name, _)| *name == pack).map(|(_, fault)| fault)
     }
 
     /// The action that was most likely meant by a reference that names none.
@@ -127,11 +146,14 @@ impl PackSet {
             }
             let built_in = self.packs.remove(at);
             self.actions.retain(|_, action| action.pack != built_in.reference);
+            self.workflows.retain(|_, workflow| workflow.pack != built_in.reference);
             pack.replace(&built_in, &source.label("pack.yaml"));
         }
         // References begin with their pack's name, and a pack has each only once.
         let actions = pack.actions().iter();
         self.actions.extend(actions.map(|action| (action.reference.clone(), Arc::clone(action))));
+        let workflows = pack.workflows().iter();
+        self.workflows.extend(workflows.map(|it| (it.reference.clone(), Arc::clone(it))));
         self.packs.push(Arc::new(pack));
         Ok(())
     }

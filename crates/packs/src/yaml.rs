@@ -94,6 +94,37 @@ impl Document {
         u64::try_from(at).ok()?.checked_add(1)
     }
 
+    /// The line of a place such as `steps.send.after[1]`, as far as its keys stand on lines of
+    /// their own.
+    pub(crate) fn line_at(&self, place: &str) -> Option<u64> {
+        let (mut rest, mut found) = (place, None);
+        // How far the key is indented that was found last, and how far its own keys are.
+        let (mut outer, mut inner) = (None, None);
+        for (number, line) in (1..).zip(self.text.lines()) {
+            let text = line.trim_start();
+            let indent = line.len() - text.len();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            if outer.is_some_and(|outer| indent <= outer) {
+                break;
+            }
+            if *inner.get_or_insert(indent) != indent {
+                continue;
+            }
+            let key = text.split_once(':').map(|(key, _)| key.trim_end().trim_matches(['"', '\'']));
+            let Some(after) = key.and_then(|key| rest.strip_prefix(key)) else { continue };
+            if after.is_empty() || after.starts_with(['.', '[']) {
+                (found, outer, inner) = (Some(number), Some(indent), None);
+                rest = after.trim_start_matches('.');
+                if rest.is_empty() {
+                    break;
+                }
+            }
+        }
+        found
+    }
+
     /// Picks the entry of `table` that the file names, or `default` when it names none.
     pub(crate) fn choose<T: Copy>(
         &self,

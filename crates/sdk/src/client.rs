@@ -5,6 +5,7 @@
 //!    ├─ NewJob    what is wanted         ─▶ POST   enqueue, enqueue_all
 //!    ├─ Job       what the server knows  ◀─ GET    get, wait, cancel, retry
 //!    ├─ Schedule  jobs by the clock      ─▶ PUT    schedule, trigger_schedule, …
+//!    ├─ Workflow  jobs that follow jobs  ─▶ POST   workflow, start_workflow, …
 //!    └─ Events    what happens, in order ◀─ stream of Server-Sent Events
 //! ```
 //!
@@ -21,6 +22,7 @@ mod schedule;
 mod sse;
 mod unique;
 mod wait;
+mod workflow;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,6 +39,9 @@ pub use self::job::{AttemptError, Job, Unsuccessful};
 pub use self::new_job::{NewJob, Retry};
 pub use self::schedule::{NewSchedule, Schedule};
 pub use self::unique::Unique;
+pub use self::workflow::{
+    NewStep, NewWorkflow, StartWorkflow, Workflow, WorkflowId, WorkflowStep, WorkflowUnsuccessful,
+};
 use crate::session::{BadAddress, Token, TokenSource};
 use crate::tls::Tls;
 

@@ -58,7 +58,8 @@ mod worker_state;
 pub use self::attempt::context::{AttemptContext, LogStream};
 pub use self::client::{
     AttemptError, Client, ClientBuilder, ClientError, Event, EventData, EventFilter, Events, Job,
-    NewJob, NewSchedule, QueueFull, Refusal, Retry, Schedule, Unique, Unsuccessful,
+    NewJob, NewSchedule, NewStep, NewWorkflow, QueueFull, Refusal, Retry, Schedule, StartWorkflow,
+    Unique, Unsuccessful, Workflow, WorkflowId, WorkflowStep, WorkflowUnsuccessful,
 };
 pub use self::delivery::{AttemptId, Delivery};
 pub use self::handler::Handler;

@@ -12,8 +12,9 @@ mod write;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-pub use exact::{Changed, changed_number, exact};
+pub use exact::{Changed, changed_number, exact, long_number};
 pub use write::Object;
+pub(crate) use write::string;
 
 use crate::fault::Fault;
 

@@ -18,6 +18,7 @@
 //! - [`nearest`]: the known name that a wrong one is most like
 //! - [`queue`]: settings of queues
 //! - [`schedule`]: when jobs are stored by the clock
+//! - [`workflow`]: jobs that follow jobs
 #![warn(missing_docs)]
 
 pub mod dead_letter;
@@ -37,5 +38,6 @@ pub mod size;
 pub mod time;
 pub mod unique;
 pub mod worker_order;
+pub mod workflow;
 
 pub use fault::{Fault, FaultKind};

@@ -4,6 +4,7 @@
 //! - [`retry`]: retry policies
 //! - [`job`]: a job as it is shown
 //! - [`worker`]: fetch, ack, nack, heartbeat
+//! - [`workflow`]: a workflow as it is shown
 //! - [`error`]: the error catalogue
 //! - [`manifest`]: what this server can do
 //! - [`quirks`]: where texts, suites and clients disagree, one function each
@@ -16,3 +17,4 @@ pub mod names;
 pub mod quirks;
 pub mod retry;
 pub mod worker;
+pub mod workflow;

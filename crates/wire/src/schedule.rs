@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::duration;
 use crate::execution::request::Request;
 use crate::fault::Fault;
-use crate::json;
 use crate::json::fields::{flag, given, known, no_others, text};
+use crate::json::{self, long_number};
 use crate::ojs::enqueue;
 use crate::time::When;
 
@@ -166,20 +166,6 @@ pub fn listed(fields: &Map<String, Value>) -> Result<NamedSchedule, Fault> {
         return Err(Fault::field("until", problem));
     }
     Ok(NamedSchedule { name, request })
-}
-
-/// Returns a number that is read from YAML as a float and may have had more digits.
-fn long_number(value: &Value) -> Option<String> {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let is_long =
-                number.as_f64().is_some_and(|number| number.abs() >= 9_007_199_254_740_992.0);
-            is_long.then(|| number.to_string())
-        }
-        Value::Array(items) => items.iter().find_map(long_number),
-        Value::Object(fields) => fields.values().find_map(long_number),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-    }
 }
 
 /// Reads a schedule as the standard writes it, in either of its forms: with `expression` and

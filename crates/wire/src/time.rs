@@ -1,5 +1,8 @@
 //! Instants as RFC 3339 text, and the standard's relative form (`+PT2S`).
 
+pub(crate) mod text;
+pub(crate) mod text_if;
+
 use std::fmt;
 
 use outlast_core::time::{Span, Timestamp};

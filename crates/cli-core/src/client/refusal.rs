@@ -174,6 +174,7 @@ fn not_found(resource: &str) -> Option<&'static str> {
         ),
         "action" => Some("`outlast actions list` shows all"),
         "schedule" => Some("`outlast cron list` shows all"),
+        "workflow" => Some("`outlast workflows list` shows all"),
         "pack" => Some("`outlast packs list` shows all"),
         "queue" => Some("`outlast queues list` shows all"),
         "worker" => Some("`outlast workers list` shows all"),

@@ -151,12 +151,18 @@ impl fmt::Display for Table {
 
 /// The width of the terminal that stdout is; `None` if it is none.
 fn terminal_width() -> Option<usize> {
+    terminal_size().map(|(columns, _)| columns)
+}
+
+/// Columns and lines of the terminal that stdout is, if it is one.
+pub fn terminal_size() -> Option<(usize, usize)> {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
         return None;
     }
     let size = rustix::termios::tcgetwinsize(stdout).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    let (columns, lines) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    Some((columns, lines)).filter(|(columns, _)| *columns > 0)
 }
 
 /// Names and values, one pair a line.

@@ -6,12 +6,12 @@ use outlast_cli_core::output::{at, text_at};
 use serde_json::Value;
 
 use super::search;
-use crate::last_job;
+use crate::last_job::{self, Last};
 
 /// Shorter parts are more likely typos than ids.
 const DIGITS_MIN: usize = 4;
 /// Digits of a whole id.
-const DIGITS: usize = 32;
+pub(super) const DIGITS: usize = 32;
 /// Jobs that are named when a part is ambiguous.
 const NAMED: usize = 5;
 
@@ -26,15 +26,15 @@ pub(super) fn is_beginning(given: &str) -> bool {
     fits && (DIGITS_MIN..=DIGITS).contains(&digits(given).len())
 }
 
-/// Stands for the job that this user enqueued last at the server.
-const LAST: &str = "@last";
+/// Stands for the job or workflow that this user stored last at the server.
+pub(super) const LAST: &str = "@last";
 
 /// The whole id of a job: from its beginning, its end, or [`LAST`]. What cannot be an id is left to the
 /// server to refuse.
 pub(super) async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
     if given == LAST {
         let server = client.server();
-        return last_job::of(&server).ok_or_else(|| {
+        return last_job::of(Last::Job, &server).ok_or_else(|| {
             let message = format!("no job was enqueued from here at {server}");
             Failure::new(Exit::NotFound, message)
                 .with_hint("`outlast run` sets @last; `outlast jobs list` shows the newest jobs")

@@ -46,6 +46,7 @@ const COLUMNS: &[Column] = &[
     ("VERSION", |pack| text_at(pack, "version")),
     ("DIGEST", |pack| text_at(pack, "digest").chars().take(12).collect()),
     ("ACTIONS", |pack| count(pack, "actions")),
+    ("WORKFLOWS", |pack| count(pack, "workflows")),
     ("FAULTS", |pack| count(pack, "faults")),
     ("WORKERS", workers),
     ("LABEL", |pack| text_at(pack, "label")),
@@ -110,8 +111,11 @@ fn check(args: &Check) -> Result<Exit, Failure> {
     }
     let faults = set.faults().count();
     let actions: usize = read.iter().map(|pack| pack.actions().len()).sum();
-    let packs = read.len();
-    say(&format!("packs: {packs}, actions: {actions}, faults: {faults}, notes: {notes}\n"));
+    let workflows: usize = read.iter().map(|pack| pack.workflows().len()).sum();
+    say(&format!(
+        "packs: {}, actions: {actions}, workflows: {workflows}, faults: {faults}, notes: {notes}\n",
+        read.len()
+    ));
     let is_refused = faults > 0 || (args.strict && notes > 0);
     Ok(if is_refused { Exit::Failed } else { Exit::Ok })
 }
@@ -128,7 +132,7 @@ pub(super) fn log(packs: &PackSet) {
         tracing::info!(pack = pack.reference, "a pack from a folder replaces the built-in one");
     }
     for fault in packs.faults() {
-        tracing::error!("action left out: {fault}");
+        tracing::error!("left out: {fault}");
     }
 }
 

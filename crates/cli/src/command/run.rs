@@ -16,7 +16,7 @@ use super::follow::{Follow, LogSink, Waited};
 use super::jobs::show::summary;
 use super::{Target, field_flags, workers};
 use crate::config::{Environment, value};
-use crate::last_job;
+use crate::last_job::{self, Last};
 use crate::output::{self, Format};
 
 const ANY_TYPE_HINT: &str = "`outlast actions list` shows all; a job for a worker of your own goes \
@@ -130,7 +130,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let is_old = answer.get("deduplicated").is_some();
     let job = output::data(answer);
     if let Some(id) = at(&job, "id").and_then(Value::as_str) {
-        last_job::remember(&client.server(), id);
+        last_job::remember(Last::Job, &client.server(), id);
     }
     if is_old {
         say(&format!("job {} was there before; no other was enqueued\n", text_at(&job, "id")));

@@ -18,6 +18,7 @@ mod stub;
 mod terminal;
 mod token;
 mod workers;
+mod workflows;
 
 use std::process::{Command, Stdio};
 

@@ -243,7 +243,7 @@ impl Reading<'_> {
 
     fn foreign(&self, definition: &Definition, is_workflow: bool) -> Option<String> {
         if is_workflow {
-            return Some("workflows are not run from packs".to_owned());
+            return Some("a workflow is no action here, but a file in workflows/".to_owned());
         }
         let runner = definition.runner_type.as_ref()?.value.to_ascii_lowercase();
         let known_elsewhere = FOREIGN.contains(&runner.as_str());

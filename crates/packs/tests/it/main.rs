@@ -13,3 +13,4 @@ mod materialise;
 mod output;
 mod parameters;
 mod secrets;
+mod workflows;

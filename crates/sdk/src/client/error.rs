@@ -7,7 +7,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use super::Job;
+use super::{Job, Workflow};
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,14 @@ pub enum ClientError {
         waited: Duration,
         /// The job as it was last seen, if it was.
         job: Option<Box<Job>>,
+    },
+    /// The workflow had not ended when the time limit was reached.
+    #[error("workflow had not ended after {waited:?}{}", workflow_seen(.workflow.as_deref()))]
+    WorkflowWaitTimedOut {
+        /// How long it was waited for.
+        waited: Duration,
+        /// The workflow as it was last seen, if it was.
+        workflow: Option<Box<Workflow>>,
     },
     /// The job has ended, and all of its events were returned.
     #[error("the job has ended: it has no more events")]
@@ -69,6 +77,13 @@ pub enum ClientError {
 fn last_seen(job: Option<&Job>) -> String {
     match job {
         Some(job) => format!("; it is {}", job.state),
+        None => "; it was never seen".to_owned(),
+    }
+}
+
+fn workflow_seen(workflow: Option<&Workflow>) -> String {
+    match workflow {
+        Some(workflow) => format!("; it is {}", workflow.status),
         None => "; it was never seen".to_owned(),
     }
 }
@@ -166,6 +181,7 @@ impl ClientError {
             Self::Refused(refusal) => Some(refusal),
             Self::Unreachable { .. }
             | Self::WaitTimedOut { .. }
+            | Self::WorkflowWaitTimedOut { .. }
             | Self::JobEnded
             | Self::Encode { .. }
             | Self::Decode { .. }

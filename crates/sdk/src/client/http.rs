@@ -170,6 +170,11 @@ impl Http {
         Ok(Self { inner: Arc::new(inner) })
     }
 
+    /// Longest that a request takes.
+    pub(super) fn request_timeout(&self) -> Duration {
+        self.inner.request_timeout
+    }
+
     pub(super) async fn send(
         &self,
         mut request: HttpRequest<'_>,

@@ -90,7 +90,7 @@ impl NewJob {
 
     /// Its retry policy. Default: three attempts, 1 s before the second, then doubling.
     pub fn retry(self, retry: Retry) -> Self {
-        self.option("retry", Value::Object(retry.0))
+        self.option("retry", retry.into_value())
     }
 
     /// Longest an attempt may run. Default: no limit. In milliseconds.
@@ -267,6 +267,10 @@ impl Retry {
     /// discarded.
     pub fn dead_letter(self) -> Self {
         self.with("on_exhaustion", json!("dead_letter"))
+    }
+
+    pub(super) fn into_value(self) -> Value {
+        Value::Object(self.0)
     }
 
     fn with(mut self, name: &str, value: Value) -> Self {

@@ -21,3 +21,4 @@ mod scripted_http;
 mod sessions;
 mod support;
 mod unstoppable;
+mod workflows;

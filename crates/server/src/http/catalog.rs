@@ -71,7 +71,7 @@ fn faulty_pack(object: &mut Object<'_>, name: &str, fault: &PackError) {
     object.flag("enabled", false);
     object.flag("built_in", false);
     object.flag("replaces_built_in", false);
-    for list in ["tags", "actions", "notes"] {
+    for list in ["tags", "actions", "workflows", "notes"] {
         object.texts(list, std::iter::empty());
     }
     object.text("digest", "");
@@ -212,6 +212,7 @@ fn pack(object: &mut Object<'_>, pack: &Pack, workers: &Spread<'_>) {
     object.flag("replaces_built_in", pack.origin == Origin::Replacement);
     object.texts("tags", pack.tags.iter().map(String::as_str));
     object.texts("actions", pack.actions().iter().map(|action| action.reference.as_str()));
+    object.texts("workflows", pack.workflows().iter().map(|it| it.reference.as_str()));
     let notes: Vec<String> = pack.notes().iter().map(ToString::to_string).collect();
     object.texts("notes", notes.iter().map(String::as_str));
     object.text("digest", &pack.digest);

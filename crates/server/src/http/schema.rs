@@ -237,6 +237,7 @@ pub(crate) fn components() -> Value {
             ("replaces_built_in", flag()),
             ("tags", list(text())),
             ("actions", list(text())),
+            ("workflows", list(text())),
             ("notes", list(text())),
             ("digest", text()),
             ("faults", list(text())),

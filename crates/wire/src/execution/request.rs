@@ -207,7 +207,8 @@ pub(crate) fn overlap(word: &str) -> Result<Overlap, Fault> {
     }
 }
 
-fn labels(value: &Value) -> Result<BTreeMap<String, String>, Fault> {
+/// Reads labels. Numbers and booleans become their text.
+pub(crate) fn labels(value: &Value) -> Result<BTreeMap<String, String>, Fault> {
     let problem = "must be an object of strings, such as `{\"zone\": \"a\"}`";
     let Value::Object(fields) = value else { return Err(Fault::field("labels", problem)) };
     let labels = fields.iter().map(|(name, value)| match value {

@@ -150,6 +150,21 @@ impl Decimal {
     }
 }
 
+/// Returns a number that is read from YAML as a float and may have had more digits.
+#[must_use]
+pub fn long_number(value: &Value) -> Option<String> {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let is_long =
+                number.as_f64().is_some_and(|number| number.abs() >= 9_007_199_254_740_992.0);
+            is_long.then(|| number.to_string())
+        }
+        Value::Array(items) => items.iter().find_map(long_number),
+        Value::Object(fields) => fields.values().find_map(long_number),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Changed, changed_number, exact};

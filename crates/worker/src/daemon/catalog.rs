@@ -115,7 +115,7 @@ pub(super) fn say(packs: &PackSet) {
         );
     }
     for fault in packs.faults() {
-        tracing::error!("skipped a faulty pack or action: {fault}");
+        tracing::error!("skipped a faulty pack, action or workflow: {fault}");
     }
 }
 

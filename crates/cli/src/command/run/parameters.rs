@@ -119,7 +119,8 @@ fn in_file(name: &str, file: &str, wanted: &Value) -> Result<Value, Failure> {
     Ok(Value::String(line.strip_suffix('\r').unwrap_or(line).to_owned()))
 }
 
-fn text(file: &str) -> Result<String, String> {
+/// Reads a file, or standard input.
+pub(in crate::command) fn text(file: &str) -> Result<String, String> {
     match file {
         "" => Err("no file is named".to_owned()),
         STDIN => whole_text(std::io::stdin().lock()),

@@ -417,6 +417,63 @@ table outlast.worker_order
     set_at bigint not null
     worker_order_pkey PRIMARY KEY (selector)
 
+table outlast.workflow with (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id uuid not null
+    revision bigint not null
+    status text not null
+    due bigint
+    finished bigint
+    name text not null
+    tenant text not null
+    parent uuid
+    parent_step bigint
+    parent_item bigint
+    parent_keeps boolean
+    created bigint not null
+    updated bigint not null
+    progress text not null
+    definition text not null
+    workflow_pkey PRIMARY KEY (id)
+    CREATE INDEX workflow_created ON outlast.workflow USING btree (created, id)
+    CREATE INDEX workflow_due ON outlast.workflow USING btree (due, id) WHERE (due IS NOT NULL)
+    CREATE INDEX workflow_finished ON outlast.workflow USING btree (finished, id) WHERE (finished IS NOT NULL)
+    CREATE INDEX workflow_running ON outlast.workflow USING btree (id) WHERE (status = 'running'::text)
+
+table outlast.workflow_end with (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    number bigint not null
+    workflow uuid not null
+    step bigint not null
+    item bigint not null
+    keeps boolean not null
+    job uuid
+    child uuid
+    what text not null
+    error text
+    result text
+    at bigint not null
+    workflow_end_pkey PRIMARY KEY (number)
+    CREATE INDEX workflow_end_at ON outlast.workflow_end USING btree (at, workflow)
+    CREATE INDEX workflow_end_of ON outlast.workflow_end USING btree (workflow, number)
+
+sequence outlast.workflow_end_number_seq
+
+table outlast.workflow_item with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    workflow uuid not null
+    step bigint not null
+    item bigint not null
+    state text not null
+    job uuid
+    child uuid
+    input text
+    result text
+    workflow_item_pkey PRIMARY KEY (workflow, step, item)
+
+table outlast.workflow_step with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    workflow uuid not null
+    step bigint not null
+    state text not null
+    workflow_step_pkey PRIMARY KEY (workflow, step)
+
 view public.attempt
     job uuid
     epoch bigint

@@ -42,6 +42,18 @@ CREATE INDEX worker_name on worker (name);
 
 CREATE INDEX worker_plain on worker (plain_id) where plain_id is not null;
 
+CREATE INDEX workflow_created on workflow (created, id);
+
+CREATE INDEX workflow_due on workflow (due, id) where due is not null;
+
+CREATE INDEX workflow_end_at on workflow_end (at, workflow);
+
+CREATE INDEX workflow_end_of on workflow_end (workflow, number);
+
+CREATE INDEX workflow_finished on workflow (finished, id) where finished is not null;
+
+CREATE INDEX workflow_running on workflow (id) where status = 'running';
+
 CREATE TABLE active (
     seq integer primary key,
     epoch integer not null,
@@ -350,6 +362,60 @@ CREATE TABLE worker_order (
     kind text not null,
     set_by text not null,
     set_at integer not null
+) without rowid;
+
+CREATE TABLE workflow (
+    id blob not null primary key,
+    -- Rises with every change: what is written is what was read.
+    revision integer not null,
+    status text not null,
+    -- When a server must look at it next, whatever happens to its jobs.
+    due integer,
+    finished integer,
+    name text not null,
+    tenant text not null,
+    -- The item of another workflow that started it.
+    parent blob,
+    parent_step integer,
+    parent_item integer,
+    parent_keeps integer,
+    created integer not null,
+    updated integer not null,
+    progress text not null,
+    definition text not null
+) without rowid;
+
+CREATE TABLE workflow_end (
+    number integer primary key,
+    workflow blob not null,
+    step integer not null,
+    item integer not null,
+    keeps integer not null,
+    job blob,
+    child blob,
+    what text not null,
+    error text,
+    result text,
+    at integer not null
+);
+
+CREATE TABLE workflow_item (
+    workflow blob not null,
+    step integer not null,
+    item integer not null,
+    state text not null,
+    job blob,
+    child blob,
+    input text,
+    result text,
+    primary key (workflow, step, item)
+) without rowid;
+
+CREATE TABLE workflow_step (
+    workflow blob not null,
+    step integer not null,
+    state text not null,
+    primary key (workflow, step)
 ) without rowid;
 
 CREATE VIEW attempt as

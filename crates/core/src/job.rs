@@ -27,6 +27,7 @@ use crate::id::{Epoch, WorkerId};
 use crate::resources::Resources;
 use crate::retry::RetryPolicy;
 use crate::time::Timestamp;
+use crate::workflow::WorkflowItem;
 
 /// The states of OJS core, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,6 +123,8 @@ pub struct Rules {
     pub expires_at: Option<Timestamp>,
     /// What each attempt may use.
     pub resources: Resources,
+    /// The item of a workflow that the job carries out.
+    pub workflow: Option<WorkflowItem>,
 }
 
 impl Rules {
@@ -133,6 +136,7 @@ impl Rules {
             overlap: Overlap::Allowed,
             expires_at: None,
             resources: Resources::NONE,
+            workflow: None,
         }
     }
 

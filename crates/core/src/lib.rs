@@ -22,6 +22,7 @@
 //! - [`leadership`]: what one server does for all of them
 //! - [`unique`]: when a stored job stands in the way of a new one
 //! - [`worker`]: how a worker lives, drains and is given up
+//! - [`workflow`]: names of workflows, and how their items end
 //! - [`limits`]: every bound with its reason
 //!
 //! Invariants kept here: epochs strictly rise (I3), terminal states never change within
@@ -54,3 +55,4 @@ pub mod selector;
 pub mod time;
 pub mod unique;
 pub mod worker;
+pub mod workflow;

@@ -42,6 +42,7 @@ mod skew;
 mod status_page;
 mod stream;
 mod workers;
+mod workflows;
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
@@ -100,6 +101,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(workers::routes())
         .merge(limits::routes())
         .merge(schedules::routes())
+        .merge(workflows::routes())
         .merge(dead_letters::routes())
         .merge(queues::routes())
         .merge(doctor::routes())

@@ -45,6 +45,7 @@ pub mod settings;
 pub mod tls;
 mod transport;
 mod wire;
+mod workflows;
 mod write_timeout;
 
 pub use engine::{Engine, Unavailable};

@@ -14,11 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::job::{Outcome, State};
-use outlast_core::time::Span;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::Reply;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 use outlast_store::reply::{Claimed, EnqueueRefusal, Moved, Swept};
+use outlast_store::workflow::WorkflowCounts;
 
 use crate::engine::store_health::Lane;
 use crate::schedules::fire::Looked;
@@ -58,6 +59,10 @@ pub struct Metrics {
     pub(crate) fires: AtomicU64,
     pub(crate) skips: AtomicU64,
     pub(crate) fires_late: AtomicU64,
+    /// Workflows that run, as the store said last.
+    pub(crate) workflows_running: AtomicU64,
+    /// How long the oldest end of an item has waited for a server then, in milliseconds.
+    pub(crate) workflow_lag: AtomicU64,
     series: Mutex<Series>,
     /// Enqueues that a full queue refused, by queue.
     full: Mutex<BTreeMap<Box<str>, u64>>,
@@ -90,6 +95,8 @@ impl Metrics {
             fires: zero(),
             skips: zero(),
             fires_late: zero(),
+            workflows_running: zero(),
+            workflow_lag: zero(),
             series: Mutex::default(),
             full: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
@@ -129,6 +136,13 @@ impl Metrics {
         if looked.late >= FIRES_LATE {
             self.fires_late.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Notes how workflows stand.
+    pub(crate) fn workflows(&self, counts: &WorkflowCounts, now: Timestamp) {
+        let lag = counts.oldest_end.map_or(0, |oldest| now.since(oldest).0);
+        self.workflows_running.store(counts.running, Ordering::Relaxed);
+        self.workflow_lag.store(lag, Ordering::Relaxed);
     }
 
     /// Notes an enqueue that a full queue refused.

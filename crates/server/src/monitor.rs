@@ -7,7 +7,7 @@
 //! - [`backoff`]: how soon what failed is tried again
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`retention`]: deletes old history
-//! - [`schedules`]: fires schedules
+//! - [`schedules`]: fires schedules; [`workflows`]: moves workflows on
 //! - [`dead_letters`]: enqueues what handles dead letters
 //! - [`handlers`]: sends webhooks and starts actions for them
 //! - [`audit`]: corrects what limits count
@@ -25,6 +25,7 @@ mod retention;
 mod schedules;
 mod sweep;
 mod unclaimable;
+mod workflows;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -56,5 +57,6 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     let handlers = handlers::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared().vitals.clone(), "the sender of webhooks", handlers));
     spawn!("the monitor of schedules", schedules::run);
+    spawn!("the monitor of workflows", workflows::run);
     spawn!("the execution timeout monitor", unclaimable::run);
 }

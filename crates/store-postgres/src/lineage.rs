@@ -322,6 +322,9 @@ fn facts_of(batch: &Batch, applied: &Applied) -> Vec<Lost> {
             Reply::ScheduleWritten(Ok(written)) => {
                 facts.extend(written.jobs.iter().filter_map(new))
             }
+            Reply::WorkflowWritten(Ok(written)) => {
+                facts.extend(written.jobs.iter().filter_map(new));
+            }
             Reply::Claimed(Ok(claims)) => {
                 let worker = match command {
                     Command::Claim(Claim { claimant: Claimant::Native { worker, .. }, .. }) => {

@@ -41,6 +41,7 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0006_failovers", text: include_str!("../migrations/0006_failovers.sql") },
     Migration { name: "0007_schedules", text: include_str!("../migrations/0007_schedules.sql") },
+    Migration { name: "0008_workflows", text: include_str!("../migrations/0008_workflows.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -10,6 +10,7 @@ use outlast_core::limit::GateId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
@@ -27,6 +28,9 @@ use outlast_store::reply::Resolved;
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::{ClassCounts, Counts};
+use outlast_store::workflow::{
+    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+};
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
 use outlast_store_rules::migration::SchemaStatus;
@@ -453,6 +457,36 @@ impl Store for PostgresStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         read::schedule::due(&self.inner.background.get().await?, until, max).await
+    }
+
+    async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
+        read::workflow::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn look_at_workflow(
+        &self,
+        id: WorkflowId,
+        with_definition: bool,
+    ) -> Result<WorkflowLook, StoreError> {
+        read::workflow::look(&self.inner.background.get().await?, id, with_definition).await
+    }
+
+    async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError> {
+        read::workflow::items(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn workflows_to_look_at(
+        &self,
+        ends_from: Timestamp,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<WorkflowId>, StoreError> {
+        let reader = self.inner.background.get().await?;
+        read::workflow::to_look_at(&reader, ends_from, until, max).await
+    }
+
+    async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {
+        read::workflow::counts(&self.inner.background.get().await?).await
     }
 
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {

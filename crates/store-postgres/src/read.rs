@@ -16,6 +16,7 @@ mod pool;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod worker;
+pub(crate) mod workflow;
 
 use std::time::Duration;
 

@@ -20,7 +20,8 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
-//!   [`log`], [`prune`], [`retire`], [`schedule`], [`leadership`]: SQL of the commands
+//!   [`log`], [`prune`], [`retire`], [`schedule`], [`workflow`], [`leadership`]: SQL of the
+//!   commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`outcome`]: what became of a batch whose commit was not confirmed
@@ -68,6 +69,7 @@ mod time;
 mod transition;
 mod unique;
 mod workers;
+mod workflow;
 mod write_set;
 
 use std::collections::HashSet;
@@ -462,7 +464,12 @@ impl Writer {
         tx.begin(batch).await?;
         let replies = execute_all(&mut tx, &batch.commands).await?;
         let effects = tx.batch.take_effects();
-        let applied = Applied { at: effects.at, replies, freed: effects.freed };
+        let applied = Applied {
+            at: effects.at,
+            replies,
+            freed: effects.freed,
+            workflows: effects.workflows.clone(),
+        };
         let done = Done { applied, effects };
         let done = tx.commit(batch.id, done, &mut self.unconfirmed).await?;
         self.known_bounds = tx.bounds.known;

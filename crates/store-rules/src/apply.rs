@@ -16,7 +16,7 @@
 //! - [`limit`]: the limits in force; [`claim`]: which claimable jobs they let start, and taking them
 //! - [`depth`]: which requests a bounded queue has room for
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`schedule`], [`sweep`], [`worker`],
-//!   [`failover`]: the commands
+//!   [`workflow`], [`failover`]: the commands
 
 pub mod batch;
 pub mod claim;
@@ -33,6 +33,7 @@ pub mod step;
 pub mod sweep;
 pub mod unique;
 pub mod worker;
+pub mod workflow;
 
 use std::borrow::Cow;
 
@@ -41,6 +42,7 @@ use outlast_core::limit::GateId;
 use outlast_store::command::EndDetail;
 use outlast_store::event::Event;
 use outlast_store::tally::Changes;
+use outlast_store::workflow::ItemEnd;
 
 use crate::apply::claim::fair::Ended;
 use crate::apply::claim::gate_changes::GateChanges;
@@ -56,6 +58,8 @@ pub struct Outbox {
     pub gates: GateChanges,
     /// The attempts that ended, for the accounts of shares.
     pub ended: Vec<Ended>,
+    /// What happened to items of workflows.
+    pub item_ends: Vec<ItemEnd>,
 }
 
 /// What happens to a job, and what is recorded about it.

@@ -10,7 +10,7 @@
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
-//!   [`worker`], [`leadership`], [`failover`]: the commands
+//!   [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
 
 pub mod enqueue;
 pub mod failover;
@@ -24,6 +24,7 @@ pub mod standing;
 pub mod sweep;
 pub mod unique;
 pub mod worker;
+pub mod workflow;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -40,6 +41,7 @@ use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_core::worker::order::{GivenOrder, StandingOrder};
+use outlast_core::workflow::WorkflowId;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -52,6 +54,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
+use outlast_store::workflow::{ItemRecord, StepRecord, WorkflowRecord};
 
 use crate::apply::batch::BatchState;
 use crate::apply::claim::lane::LaneGate;
@@ -348,6 +351,37 @@ pub trait ScheduleTables: Transaction {
     fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Self::Error>;
 }
 
+/// Workflows.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait WorkflowTables: Transaction {
+    /// Loads and locks a workflow, without its definition.
+    async fn find_workflow(
+        &mut self,
+        id: WorkflowId,
+    ) -> Result<Option<WorkflowRecord>, Self::Error>;
+
+    /// Stores a workflow that was not found.
+    fn make_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores a workflow, unless one of its id is there.
+    fn start_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores what can change of a workflow that was found.
+    fn change_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores how steps stand, in place of how they stood.
+    fn write_steps(&mut self, id: WorkflowId, steps: &[StepRecord]) -> Result<(), Self::Error>;
+
+    /// Stores how items stand, in place of how they stood.
+    fn write_items(&mut self, id: WorkflowId, items: Vec<ItemRecord>) -> Result<(), Self::Error>;
+
+    /// Deletes ends of items, by number.
+    fn take_ends(&mut self, id: WorkflowId, numbers: &[i64]) -> Result<(), Self::Error>;
+}
+
 /// Which server leads a task.
 #[expect(
     async_fn_in_trait,
@@ -376,7 +410,14 @@ pub trait LeaderTables: Transaction {
     reason = "an embedded database has no futures that other threads could run"
 )]
 pub trait Backend:
-    JobTables + KeyTables + WorkerTables + QueueTables + LimitTables + ScheduleTables + LeaderTables
+    JobTables
+    + KeyTables
+    + WorkerTables
+    + QueueTables
+    + LimitTables
+    + ScheduleTables
+    + WorkflowTables
+    + LeaderTables
 {
     /// Executes the claims at the start of `commands`, at least one; returns their replies.
     async fn claims(&mut self, commands: &[Command]) -> Result<Vec<Reply>, Self::Error>;
@@ -537,6 +578,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::RemoveLimit(order) => Reply::LimitChanged(limit::remove(b, order).await?),
         Command::Recount(order) => Reply::Recounted(limit::recount(b, order).await?),
         Command::WriteSchedule(write) => Reply::ScheduleWritten(schedule::write(b, write).await?),
+        Command::WriteWorkflow(write) => Reply::WorkflowWritten(workflow::write(b, write).await?),
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),

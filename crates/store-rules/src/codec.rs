@@ -16,6 +16,7 @@ use outlast_core::resources::Resources;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
 use outlast_core::selector::{Placement, Selector};
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{ClassKey, Route};
 use outlast_store::error::StoreError;
 use outlast_store::event::{Event, EventName};
@@ -47,6 +48,9 @@ struct RulesText {
     cpu: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     processes: Option<u32>,
+    /// Workflow, step, item, and whether its result is needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workflow: Option<(Uuid, u32, u32, bool)>,
 }
 
 /// Returns a list or map as JSON text.
@@ -83,6 +87,7 @@ pub fn rules_text(rules: &Rules) -> Option<String> {
         memory: rules.resources.memory(),
         cpu: rules.resources.cpu_millis(),
         processes: rules.resources.processes(),
+        workflow: rules.workflow.map(|it| (it.workflow.0, it.step, it.item, it.keeps_result)),
     };
     serde_json::to_string(&text).ok()
 }
@@ -114,6 +119,12 @@ pub fn rules_of(text: Option<&str>) -> Result<Rules, StoreError> {
         expires_at: text.expires.map(Timestamp),
         resources: Resources::new(text.memory, text.cpu, text.processes)
             .map_err(|error| StoreError::Corrupt(format!("rules: {error}")))?,
+        workflow: text.workflow.map(|(workflow, step, item, keeps_result)| WorkflowItem {
+            workflow: WorkflowId(workflow),
+            step,
+            item,
+            keeps_result,
+        }),
     })
 }
 

@@ -17,6 +17,7 @@ use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_core::worker::order::WorkerOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::command::{
     EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
@@ -26,6 +27,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::record::StoredJob;
 use outlast_store::reply::MoveRefusal;
 use outlast_store::schedule::ScheduleEvent;
+use outlast_store::workflow::WorkflowEvent;
 use serde_json::json;
 
 use crate::apply::queue;
@@ -447,6 +449,16 @@ pub fn schedule_event(
         words => format!("{name}: {words}"),
     };
     Event { job: happened.job, ..Event::new(at, happened.kind, by, words) }
+}
+
+/// Returns an event of a workflow; the evidence names the workflow, and says more after a colon.
+#[must_use]
+pub fn workflow_event(id: WorkflowId, happened: &WorkflowEvent, at: Timestamp, by: &str) -> Event {
+    let words = match happened.words.as_str() {
+        "" => id.to_string(),
+        words => format!("{id}: {words}"),
+    };
+    Event::new(at, happened.kind, by, words)
 }
 
 /// Returns the event of an order to all workers that `selector` chooses; the evidence says which.

@@ -27,6 +27,7 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0005_handled_dead_letters.sql"),
     },
     Migration { name: "0006_schedules", text: include_str!("../migrations/0006_schedules.sql") },
+    Migration { name: "0007_workflows", text: include_str!("../migrations/0007_workflows.sql") },
 ];
 
 /// Version of the schema that this build knows.

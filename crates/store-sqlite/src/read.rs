@@ -10,6 +10,7 @@ pub(crate) mod log;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod worker;
+pub(crate) mod workflow;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -67,9 +67,14 @@ pub(crate) fn job_id(row: &Row<'_>, at: usize) -> rusqlite::Result<JobId> {
     uuid(row, at).map(JobId)
 }
 
-fn uuid(row: &Row<'_>, at: usize) -> rusqlite::Result<Uuid> {
+pub(crate) fn uuid(row: &Row<'_>, at: usize) -> rusqlite::Result<Uuid> {
     let bytes: [u8; 16] = row.get(at)?;
     Ok(Uuid::from_bytes(bytes))
+}
+
+pub(crate) fn uuid_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Uuid>> {
+    let bytes: Option<[u8; 16]> = row.get(at)?;
+    Ok(bytes.map(Uuid::from_bytes))
 }
 
 pub(crate) fn worker_opt(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<WorkerId>> {

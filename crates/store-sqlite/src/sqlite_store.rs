@@ -11,6 +11,7 @@ use outlast_core::limit::GateId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
@@ -24,6 +25,9 @@ use outlast_store::record::{
 };
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::tally::{ClassCounts, Counts};
+use outlast_store::workflow::{
+    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+};
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
 use outlast_store_rules::migration::SchemaStatus;
@@ -268,6 +272,36 @@ impl Store for SqliteStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.read_in_background(move |db| read::schedule::due(db, until, max)).await
+    }
+
+    async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
+        self.read(move |db| read::workflow::page(db, &query)).await
+    }
+
+    async fn look_at_workflow(
+        &self,
+        id: WorkflowId,
+        with_definition: bool,
+    ) -> Result<WorkflowLook, StoreError> {
+        self.read_in_background(move |db| read::workflow::look(db, id, with_definition)).await
+    }
+
+    async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError> {
+        self.read(move |db| read::workflow::items(db, &query)).await
+    }
+
+    async fn workflows_to_look_at(
+        &self,
+        ends_from: Timestamp,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<WorkflowId>, StoreError> {
+        self.read_in_background(move |db| read::workflow::to_look_at(db, ends_from, until, max))
+            .await
+    }
+
+    async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {
+        self.read_in_background(read::workflow::counts).await
     }
 
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError> {

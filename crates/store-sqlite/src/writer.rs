@@ -3,7 +3,7 @@
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
-//!   [`prune`]: SQL of the commands
+//!   [`prune`], [`schedule`], [`workflow`]: SQL of the commands
 //! - [`limit`]: claims of jobs that limits hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
@@ -30,6 +30,7 @@ mod tally;
 mod transition;
 mod unique;
 mod workers;
+mod workflow;
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
@@ -220,6 +221,7 @@ fn apply(
     tx.keep_depths();
     tx.keep_gates()?;
     tx.keep_tally()?;
+    tx.keep_item_ends()?;
     if !tx.batch.outbox.events.is_empty() {
         tx.log_events(batch.id)?;
     } else if db.total_changes() > changes {
@@ -228,13 +230,13 @@ fn apply(
     drop(tx);
     let changed = db.total_changes() > changes;
     transaction.commit().map_err(unconfirmed)?;
-    let freed = effects.freed;
+    let (freed, workflows) = (effects.freed, effects.workflows.clone());
     cache.cursors = effects.cursors;
     effects.committed(&mut cache.lane_cache, &mut cache.shares);
     if changed {
         owned.mark.note(now);
     }
-    Ok(Applied { at: now, replies, freed })
+    Ok(Applied { at: now, replies, freed, workflows })
 }
 
 /// Keeps the time of a batch that logs no event, so that a store whose wall clock was set

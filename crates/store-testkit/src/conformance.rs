@@ -58,6 +58,7 @@ pub mod standing;
 pub mod sweep;
 pub mod unique;
 pub mod worker;
+pub mod workflow;
 mod world;
 
 use std::future::Future;
@@ -127,6 +128,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         race::cases(),
         standing::cases(),
         worker::cases(),
+        workflow::cases(),
         plain::cases(),
         order::cases(),
         failover::cases(),

@@ -27,6 +27,7 @@ mod tables;
 mod tx;
 mod unique;
 mod worker;
+mod workflow;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,6 +42,7 @@ use outlast_core::limit::GateId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::EnqueuedArrived;
 use outlast_store::command::{Batch, BatchId, ClassId, Command};
 use outlast_store::error::StoreError;
@@ -59,6 +61,9 @@ use outlast_store::reply::{Applied, Reply, Resolved};
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::store::{Clock, Store};
 use outlast_store::tally::{ClassCounts, Counts};
+use outlast_store::workflow::{
+    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+};
 
 use tables::Tables;
 use tx::Tx;
@@ -192,8 +197,7 @@ impl ModelStore {
                 answer(&mut tx, command)
             })
             .collect();
-        let freed = tx.commit(batch.id);
-        Ok(Applied { at, replies, freed })
+        Ok(tx.commit(batch.id, replies))
     }
 }
 
@@ -236,6 +240,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::RemoveLimit(order) => Reply::LimitChanged(tx.remove_limit(order)),
         Command::Recount(order) => Reply::Recounted(tx.recount(order)),
         Command::WriteSchedule(write) => Reply::ScheduleWritten(tx.write_schedule(write)),
+        Command::WriteWorkflow(write) => Reply::WorkflowWritten(tx.write_workflow(write)),
         Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
@@ -293,6 +298,35 @@ impl Store for ModelStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         Ok(self.open()?.due_schedules(until, max))
+    }
+
+    async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
+        Ok(self.open()?.workflows_of(&query))
+    }
+
+    async fn look_at_workflow(
+        &self,
+        id: WorkflowId,
+        with_definition: bool,
+    ) -> Result<WorkflowLook, StoreError> {
+        Ok(self.open()?.look_at_workflow(id, with_definition))
+    }
+
+    async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError> {
+        Ok(self.open()?.items_of(&query))
+    }
+
+    async fn workflows_to_look_at(
+        &self,
+        ends_from: Timestamp,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<WorkflowId>, StoreError> {
+        Ok(self.open()?.workflows_to_look_at(ends_from, until, max))
+    }
+
+    async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {
+        Ok(self.open()?.workflow_counts())
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

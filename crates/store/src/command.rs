@@ -20,6 +20,7 @@ pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 pub use crate::limit::{Recount, RemoveLimit, SetLimit};
 pub use crate::queue::{QueueOrder, SetQueue};
 pub use crate::schedule::WriteSchedule;
+pub use crate::workflow::WriteWorkflow;
 pub use claim::{AskedByQueues, Claim, ClaimFrom, Claimant};
 pub use enqueue::EnqueueAll;
 pub use failover::{Adopt, Lost, LostFact, NoteLoss};
@@ -111,6 +112,8 @@ pub enum Command {
     RemoveLimit(RemoveLimit),
     /// Makes, changes, fires or removes a schedule.
     WriteSchedule(Box<WriteSchedule>),
+    /// Makes or changes a workflow.
+    WriteWorkflow(Box<WriteWorkflow>),
     /// Corrects what gates count.
     Recount(Recount),
     /// Notes that a job runs with other files of its pack than it was validated with.
@@ -142,6 +145,7 @@ impl Command {
             Self::EnqueueAll(jobs) => jobs,
             Self::EnqueueOnce(once) => &once.jobs,
             Self::WriteSchedule(write) => &write.jobs,
+            Self::WriteWorkflow(write) => &write.jobs,
             _ => &[],
         }
     }

@@ -140,6 +140,20 @@ pub enum EventName {
     /// A fire of a schedule was left out; the evidence says why.
     #[serde(rename = "cron.skipped")]
     CronSkipped,
+    #[serde(rename = "workflow.started")]
+    WorkflowStarted,
+    /// A step of a workflow ended; the evidence says which, and how.
+    #[serde(rename = "workflow.step_ended")]
+    WorkflowStepEnded,
+    /// A workflow is to end: it was cancelled, or took too long.
+    #[serde(rename = "workflow.stopping")]
+    WorkflowStopping,
+    /// A workflow goes on after a retry, or since a job of it lives again.
+    #[serde(rename = "workflow.retried")]
+    WorkflowRetried,
+    /// A workflow ended; the evidence says how.
+    #[serde(rename = "workflow.ended")]
+    WorkflowEnded,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]
@@ -260,7 +274,7 @@ impl EventName {
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
         let family = |prefix| {
-            ["job.", "execution.", "queue.", "limit.", "cron.", "worker.", "store."]
+            ["job.", "execution.", "queue.", "limit.", "cron.", "workflow.", "worker.", "store."]
                 .contains(&prefix)
         };
         match pattern.strip_suffix('*') {

@@ -15,7 +15,8 @@
 //! - [`idempotency`]: enqueueing once for a key; [`unique`]: jobs of which there is one at a time
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`extend`]: which attempts a plain client's heartbeat extends
-//! - [`limit`], [`queue`]: limits and settings of queues; [`schedule`]: schedules
+//! - [`limit`], [`queue`]: limits and settings of queues; [`schedule`]: schedules;
+//!   [`workflow`]: workflows
 //! - [`record`]: what is stored, as read back; [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
 //! - [`tally`]: live counts by class and state
@@ -42,6 +43,7 @@ pub mod signal;
 pub mod store;
 pub mod tally;
 pub mod unique;
+pub mod workflow;
 
 pub use command::{Batch, BatchId, Command};
 pub use error::StoreError;

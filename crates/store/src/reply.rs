@@ -5,6 +5,7 @@ use outlast_core::queue::QueueRefusal;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 use outlast_core::worker::order::OrderRefusal;
+use outlast_core::workflow::WorkflowId;
 
 use crate::arrival::EnqueuedArrived;
 pub use crate::command::claim::{Blocked, ClaimRefusal, Claimed, Claims};
@@ -21,6 +22,7 @@ pub use crate::job::{EnqueueRefusal, Enqueued, NumberedClass};
 use crate::limit::{LimitChange, LimitRefusal, Miscount};
 use crate::queue::QueueChanged;
 use crate::schedule::{ScheduleRefusal, ScheduleWritten};
+use crate::workflow::{WorkflowRefusal, WorkflowWritten};
 
 /// A batch that was committed.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub struct Applied {
     pub replies: Vec<Reply>,
     /// Whether attempts ended that limits counted: jobs that wait for a limit may start.
     pub freed: bool,
+    /// Workflows of which items ended, each once: a server must look at them.
+    pub workflows: Vec<WorkflowId>,
 }
 
 /// The fate of a batch whose outcome was unknown.
@@ -88,6 +92,8 @@ pub enum Reply {
     QueueSet(Result<QueueChanged, QueueRefusal>),
     /// Of `WriteSchedule`: what was stored, or why nothing was.
     ScheduleWritten(Result<ScheduleWritten, ScheduleRefusal>),
+    /// Of `WriteWorkflow`: what was stored, or why nothing was.
+    WorkflowWritten(Result<WorkflowWritten, WorkflowRefusal>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
     /// Of `Queue`, `Log`, `ReportHealth` and `Reset`.

@@ -10,6 +10,7 @@ use outlast_core::limit::GateId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
@@ -30,6 +31,9 @@ use crate::reply::{Applied, Resolved};
 use crate::schedule::{ScheduleQuery, ScheduleRecord};
 use crate::signal::{Heard, Signal};
 use crate::tally::{ClassCounts, Counts};
+use crate::workflow::{
+    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+};
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
 ///
@@ -130,6 +134,32 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         until: Timestamp,
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError>;
+
+    /// Returns workflows without their definitions, the latest made first.
+    async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError>;
+
+    /// Returns what is needed to decide what follows in a workflow; its definition only if asked for.
+    async fn look_at_workflow(
+        &self,
+        id: WorkflowId,
+        with_definition: bool,
+    ) -> Result<WorkflowLook, StoreError>;
+
+    /// Returns items of a workflow, by step and item.
+    async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError>;
+
+    /// Returns workflows that a server must look at, at most `max`: those that are due until a time,
+    /// and those with ends noted until then, of ends noted from `ends_from` on. It takes as long as
+    /// there are such workflows, whatever others there are.
+    async fn workflows_to_look_at(
+        &self,
+        ends_from: Timestamp,
+        until: Timestamp,
+        max: u32,
+    ) -> Result<Vec<WorkflowId>, StoreError>;
+
+    /// Counts workflows.
+    async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError>;
 
     /// Returns the gates of a limit that count attempts, those with most first.
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError>;

@@ -20,6 +20,8 @@ mod tests;
 
 use std::fmt;
 
+pub use outlast_core::workflow::ItemOutcome as Outcome;
+
 use crate::definition::Definition;
 use crate::limits::REASON_BYTES_MAX;
 
@@ -115,31 +117,6 @@ pub enum StepStatus {
     Cancelled,
     /// It was not to run.
     Skipped,
-}
-
-/// How an item ended. Every end of a job is one of these.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The job completed, or the workflow.
-    Completed,
-    /// It failed.
-    Failed,
-    /// Its last attempt took too long, or the workflow.
-    TimedOut,
-    /// It was cancelled.
-    Cancelled,
-    /// It was discarded, such as for a handler that asked for it.
-    Discarded,
-    /// It expired before it ran.
-    Expired,
-    /// It was made a dead letter after losses.
-    Abandoned,
-    /// Its queue was full.
-    QueueFull,
-    /// It was a duplicate of another job.
-    Duplicate,
-    /// An operator removed it.
-    Purged,
 }
 
 impl WorkflowState {
@@ -334,39 +311,6 @@ impl StepStatus {
     #[must_use]
     pub const fn is_unsuccessful(self) -> bool {
         matches!(self, Self::Failed | Self::TimedOut | Self::Abandoned | Self::Cancelled)
-    }
-}
-
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 10] = [
-        Self::Completed,
-        Self::Failed,
-        Self::TimedOut,
-        Self::Cancelled,
-        Self::Discarded,
-        Self::Expired,
-        Self::Abandoned,
-        Self::QueueFull,
-        Self::Duplicate,
-        Self::Purged,
-    ];
-
-    /// Returns what is said of an item that has no error of its own.
-    #[must_use]
-    pub const fn as_text(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::TimedOut => "took longer than its time limit",
-            Self::Cancelled => "was cancelled",
-            Self::Discarded => "was discarded",
-            Self::Expired => "expired before it ran",
-            Self::Abandoned => "was given up after losses",
-            Self::QueueFull => "was refused: its queue is full",
-            Self::Duplicate => "was refused: it is a duplicate",
-            Self::Purged => "was removed by an operator",
-        }
     }
 }
 

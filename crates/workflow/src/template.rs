@@ -66,7 +66,8 @@ impl Template {
     }
 
     /// Says whether it has no expressions.
-    pub(crate) const fn is_plain(&self) -> bool {
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
         matches!(self.0, Node::Plain(_))
     }
 

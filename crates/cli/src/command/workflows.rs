@@ -157,15 +157,15 @@ async fn show(args: &Show, environment: &Environment) -> Result<Exit, Failure> {
     let id = id::whole(&client, &args.id).await?;
     let format = args.target.output;
     let workflow = if args.watch {
-        let mut drawing = Drawing::new(format);
-        until_it_ends(&client, &id, None, Some(&mut drawing)).await?
+        let mut drawing = Drawing::new(format).alone();
+        until_it_ends(&client, &id, None, format, Some(&mut drawing)).await?
     } else {
         let query = drawn(format);
         output::data(client.get(&path(&id), &query).await?)
     };
     match format {
         // It was drawn while it was watched.
-        Format::Table if args.watch => output::print(&details(&workflow))?,
+        Format::Table if args.watch => output::print(&format!("\n{}", details(&workflow)))?,
         format => output::print_one(format, &workflow, page)?,
     }
     Ok(Exit::Ok)
@@ -194,18 +194,21 @@ async fn until_it_ends(
     client: &Client,
     id: &str,
     limit: Option<Duration>,
+    format: Format,
     mut drawing: Option<&mut Drawing>,
 ) -> Result<Value, Failure> {
     let look = if drawing.is_some() { LOOK } else { REQUEST_WAIT };
-    let query = [("drawing", drawing.as_ref().map(|_| width().to_string()))];
+    let query = if drawing.is_some() { drawn(Format::Table) } else { drawn(format) };
     let path = path(id);
     let awaited = Awaited { client, path: &path, query: &query, look };
-    awaited
-        .end(limit, |workflow| match &mut drawing {
-            Some(drawing) => drawing.show(workflow),
-            None => Ok(()),
-        })
-        .await
+    let seen = |workflow: &Value| drawing.as_mut().map_or(Ok(()), |it| it.show(workflow));
+    let mut workflow = awaited.end(limit, seen).await?;
+    if format != Format::Table
+        && let Some(fields) = workflow.as_object_mut()
+    {
+        fields.shift_remove("drawing");
+    }
+    Ok(workflow)
 }
 
 /// The status, and how it will end if it is being stopped.

@@ -155,7 +155,8 @@ impl BatchWriter {
         match result {
             Ok(applied) => {
                 let orphans = std::mem::take(&mut self.orphans);
-                let Applied { replies, freed, .. } = applied;
+                let Applied { replies, freed, workflows, .. } = applied;
+                shared.workflows.want(workflows);
                 Ok(Committed { replies, commands, freed, orphans })
             }
             Err(error) => Err(Failed { error, commands }),

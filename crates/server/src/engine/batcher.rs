@@ -249,6 +249,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
         | Command::WriteSchedule(_)
+        | Command::WriteWorkflow(_)
             if is_long(command) =>
         {
             Lane::Long
@@ -257,6 +258,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
         | Command::WriteSchedule(_)
+        | Command::WriteWorkflow(_)
         | Command::Leadership(_)
         | Command::EnqueueArrived(_)
         | Command::Prune(_) => Lane::Enqueue,

@@ -7,6 +7,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_store::Command;
 use outlast_store::command::{Claim, EndDetail, First, NewJob, WorkerMove};
+use outlast_store::workflow::NewWorkflow;
 
 /// How many bytes cost as much as a job.
 pub(super) const BYTES_OF_ONE: usize = 4096;
@@ -64,6 +65,9 @@ fn jobs_of(command: &Command) -> usize {
         Command::EnqueueOnce(once) => once.jobs.len(),
         Command::EnqueueArrived(order) => order.jobs.len(),
         Command::WriteSchedule(write) => write.jobs.len() + 1,
+        Command::WriteWorkflow(write) => {
+            write.jobs.len() + write.items.len() + write.started.len() + 1
+        }
         _ => 1,
     }
 }
@@ -82,6 +86,14 @@ pub(super) fn bytes_of(command: &Command) -> usize {
             let state = write.to.as_ref();
             let of_state = state.map_or(0, |it| it.definition.len() + it.progress.len());
             of_all(&write.jobs) + of_state
+        }
+        Command::WriteWorkflow(write) => {
+            let of_new = |new: &NewWorkflow| new.definition.len();
+            let texts = write.items.iter().flat_map(|item| [&item.input, &item.result]);
+            of_all(&write.jobs)
+                + write.new.as_ref().map_or(0, of_new)
+                + write.started.iter().map(|child| of_new(&child.new)).sum::<usize>()
+                + texts.flatten().map(String::len).sum::<usize>()
         }
         Command::Log(chunk) => chunk.bytes.len(),
         Command::Finish(finish) => {
@@ -121,6 +133,7 @@ pub(super) fn due_of(command: &Command) -> Option<Timestamp> {
         Command::EnqueueAll(jobs) => jobs.iter().filter_map(of_job).min(),
         Command::EnqueueOnce(once) => once.jobs.iter().filter_map(of_job).min(),
         Command::WriteSchedule(write) => write.jobs.iter().filter_map(of_job).min(),
+        Command::WriteWorkflow(write) => write.jobs.iter().filter_map(of_job).min(),
         Command::EnqueueArrived(order) => {
             let kept = order.jobs.iter().filter(|arrived| arrived.refused.is_none());
             kept.filter_map(|arrived| of_job(&arrived.job)).min()

@@ -24,6 +24,7 @@ use crate::engine::trouble_log::TroubleLog;
 use crate::engine::unhealthy::UnhealthyWorkers;
 use crate::engine::vitals::Vitals;
 use crate::handlers::InForce;
+use crate::workflows::wanted::WantedWorkflows;
 
 /// The state that the parts of one server share.
 #[derive(Debug)]
@@ -45,6 +46,8 @@ pub(crate) struct SharedState {
     pub(crate) unhealthy: UnhealthyWorkers,
     /// Woken when programs may have stored jobs by SQL.
     pub(crate) arrivals_wanted: Notify,
+    /// The workflows that this server is to look at.
+    pub(crate) workflows: WantedWorkflows,
     /// Counts commits, so that event streams can wait for the next one.
     pub(crate) commits: watch::Sender<u64>,
     /// Whose turn it is to make the store have the limits of the configuration.
@@ -77,6 +80,7 @@ impl SharedState {
             leases: LeaseWatch::default(),
             unhealthy: UnhealthyWorkers::default(),
             arrivals_wanted: Notify::new(),
+            workflows: WantedWorkflows::default(),
             commits: watch::Sender::default(),
             limits_turn: tokio::sync::Mutex::default(),
             schedules_turn: tokio::sync::Mutex::default(),

@@ -77,7 +77,8 @@ fn kind_of(it: &impl Submitted) -> Option<Kind> {
         Command::Enqueue(_)
         | Command::EnqueueAll(_)
         | Command::EnqueueOnce(_)
-        | Command::WriteSchedule(_) => kind_of_new(it.command().new_jobs().iter()),
+        | Command::WriteSchedule(_)
+        | Command::WriteWorkflow(_) => kind_of_new(it.command().new_jobs().iter()),
         Command::EnqueueArrived(order) => kind_of_new(order.jobs.iter().map(|it| &it.job)),
         Command::Queue(_)
         | Command::SetQueue(_)

@@ -115,6 +115,7 @@ fn job(handlers: &Handlers, id: JobId, args: String) -> NewJob {
             overlap: Overlap::Allowed,
             expires_at: None,
             resources: Resources::NONE,
+            workflow: None,
         },
         first: First::Now,
         timeout: None,

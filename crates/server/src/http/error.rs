@@ -47,6 +47,8 @@ pub(crate) enum ApiError {
     NotUnique { holder: JobId, status: Status },
     /// A request with several jobs is wrong, or refused, for the one at this place.
     OfJob(usize, Box<Self>),
+    /// A workflow is wrong for this step.
+    OfStep(String, Box<Self>),
     /// The server cannot do this now.
     Unavailable(Unavailable),
     /// A bug in the server.
@@ -63,6 +65,7 @@ pub(crate) enum Missing {
     Worker,
     Limit,
     Schedule,
+    Workflow,
     Path,
 }
 
@@ -77,6 +80,7 @@ impl Missing {
             Self::Worker => "worker",
             Self::Limit => "limit",
             Self::Schedule => "schedule",
+            Self::Workflow => "workflow",
             Self::Path => "path",
         }
     }
@@ -93,6 +97,9 @@ impl Missing {
             Self::Worker => "GET /api/v1/workers lists all workers",
             Self::Limit => "GET /api/v1/limits lists all limits",
             Self::Schedule => "GET /api/v1/schedules lists all schedules",
+            Self::Workflow => {
+                "GET /api/v1/workflows lists those that were begun, GET /api/v1/packs those of packs"
+            }
             Self::Path => "GET /openapi.json lists all paths",
         }
     }
@@ -119,7 +126,7 @@ impl ApiError {
             Self::Enqueue(EnqueueRefusal::NotUnique { .. }) | Self::NotUnique { .. } => {
                 "look the other job up, or send `on_conflict` `ignore` or `replace`"
             }
-            Self::OfJob(_, error) => error.hint(),
+            Self::OfJob(_, error) | Self::OfStep(_, error) => error.hint(),
             Self::KeyReused(_) => "repeat the first request unchanged, or choose another key",
             _ => self.code().hint(),
         }
@@ -162,7 +169,7 @@ impl ApiError {
             Self::Enqueue(EnqueueRefusal::Expired(_) | EnqueueRefusal::RepeatedKey(_)) => {
                 Code::ValidationError
             }
-            Self::OfJob(_, error) => error.code(),
+            Self::OfJob(_, error) | Self::OfStep(_, error) => error.code(),
             Self::NotUnique { .. } => Code::Duplicate,
             Self::TooLarge { .. } => Code::PayloadTooLarge,
             Self::TooSlow => Code::RequestTimeout,
@@ -209,6 +216,7 @@ impl ApiError {
                 status.as_str()
             )),
             Self::OfJob(place, error) => Cow::Owned(format!("jobs[{place}]: {}", error.message())),
+            Self::OfStep(step, error) => Cow::Owned(format!("step `{step}`: {}", error.message())),
             Self::Unavailable(unavailable) => Cow::Borrowed(&unavailable.reason),
         }
     }
@@ -241,6 +249,13 @@ impl ApiError {
                 }
                 Some(details)
             }
+            Self::OfStep(step, error) => {
+                let mut details = error.details().unwrap_or_else(|| json!({}));
+                if let Some(details) = details.as_object_mut() {
+                    details.insert("step".to_owned(), json!(step));
+                }
+                Some(details)
+            }
             Self::Enqueue(EnqueueRefusal::QueueFull { queue, depth, .. }) => {
                 Some(json!({ "queue": queue, "depth": depth.jobs, "max_depth": depth.max }))
             }
@@ -255,7 +270,7 @@ impl ApiError {
                 Some(unavailable.retry_after.as_millis().div_ceil(1000).max(1))
             }
             Self::Enqueue(EnqueueRefusal::Busy(_) | EnqueueRefusal::QueueFull { .. }) => Some(1),
-            Self::OfJob(_, error) => error.retry_after(),
+            Self::OfJob(_, error) | Self::OfStep(_, error) => error.retry_after(),
             _ => None,
         }
     }

@@ -8,6 +8,8 @@ mod list;
 mod view;
 mod wait;
 
+pub(super) use wait::asked as wait_asked;
+
 use outlast_wire::ojs::error::Code;
 
 use super::route::{Routes, get, post};

@@ -54,6 +54,11 @@ impl IdempotencyKey {
         Ok(Some(Self { text: text.to_owned(), fingerprint }))
     }
 
+    /// Returns the key with its owner, as a digest.
+    pub(super) const fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
     /// Returns what the store keeps for this key.
     pub(super) fn once(&self, request: Fingerprint, jobs: Vec<NewJob>) -> EnqueueOnce {
         EnqueueOnce { key: self.fingerprint, request, keep: IDEMPOTENCY_KEY_KEPT, jobs }
@@ -76,6 +81,11 @@ pub(super) fn request(endpoint: Endpoint, tenant: Option<&str>, body: &[u8]) -> 
         Endpoint::Batch => b"ojs batch",
     };
     hash(&[name, tenant.unwrap_or_default().as_bytes(), body])
+}
+
+/// Identifies a request that begins a workflow.
+pub(super) fn workflow_request(tenant: Option<&str>, body: &[u8]) -> Fingerprint {
+    hash(&[b"workflow", tenant.unwrap_or_default().as_bytes(), body])
 }
 
 /// Hashes parts with their lengths, so that different lists of parts differ.

@@ -43,6 +43,7 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let mut text = Text::default();
     counters(&mut text, metrics);
     own_times(&mut text, metrics);
+    workflows(&mut text, metrics);
     workers(&mut text, shared);
     let up = u8::from(counted.is_some());
     text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
@@ -148,6 +149,18 @@ fn counters(text: &mut Text, metrics: &Metrics) {
     for (name, help, count) in more {
         text.counter(name, help, read(count));
     }
+}
+
+/// Writes how workflows stand. Each server asks the store once a second.
+fn workflows(text: &mut Text, metrics: &Metrics) {
+    let running = read(&metrics.workflows_running);
+    text.gauge("outlast_workflows_running", "Workflows that have not ended.", running);
+    let waits = float(read(&metrics.workflow_lag)) / 1_000.0;
+    text.gauge(
+        "outlast_workflow_lag_seconds",
+        "How long the oldest end of a job has waited for a server to move its workflow on.",
+        waits,
+    );
 }
 
 /// Writes how long the server took for what it does for itself.

@@ -3,7 +3,7 @@
 //! - [`jobs`]: enqueue, show, cancel
 //! - [`reports`]: fetch, ack, nack
 //! - [`heartbeats`]: heartbeats of plain workers, and [`plain_workers`]: which workers these are
-//! - [`cron`], [`queues`], [`dead_letters`], [`events`], [`service`]
+//! - [`cron`], [`queues`], [`dead_letters`], [`events`], [`workflows`], [`service`]
 
 mod cron;
 mod dead_letters;
@@ -14,6 +14,7 @@ pub(super) mod plain_workers;
 pub(super) mod queues;
 mod reports;
 mod service;
+mod workflows;
 
 use outlast_wire::ojs::error::Code;
 
@@ -45,7 +46,7 @@ const REPORT: &[Code] = &[Code::NotFound, Code::Conflict];
 
 pub(super) fn routes(conformance: bool) -> Routes {
     let routes = jobs().merge(working()).merge(queues()).merge(dead_letters()).merge(service());
-    let routes = routes.merge(cron());
+    let routes = routes.merge(cron()).merge(workflows());
     if !conformance {
         return routes;
     }
@@ -85,6 +86,34 @@ fn cron() -> Routes {
             delete(ONE, Scope::Operate, "Removes a cron job; its jobs stay", Schema::Cron)
                 .refuses(&[Code::Conflict]),
             cron::remove,
+        )
+}
+
+fn workflows() -> Routes {
+    const ALL: &str = "/ojs/v1/workflows";
+    const ONE: &str = "/ojs/v1/workflows/{id}";
+    let cancels = "Cancels a workflow, and the jobs of it that have not ended";
+    Routes::new()
+        .add(
+            post(ALL, Scope::Produce, "Begins a workflow", Schema::OjsWorkflow)
+                .enqueues(Schema::OjsWorkflowRequest)
+                .refuses(&[Code::Conflict]),
+            workflows::begin,
+        )
+        .add(
+            get(ALL, Scope::Read, "Lists the latest workflows", Schema::OjsWorkflows)
+                .query(&[("limit", "How many, 50 by default")]),
+            workflows::list,
+        )
+        .add(get(ONE, Scope::Read, "Shows a workflow", Schema::OjsWorkflow), workflows::show)
+        .add(
+            delete(ONE, Scope::Produce, cancels, Schema::OjsWorkflow).refuses(&[Code::Conflict]),
+            workflows::cancel,
+        )
+        .add(
+            post("/ojs/v1/workflows/{id}/cancel", Scope::Produce, cancels, Schema::OjsWorkflow)
+                .refuses(&[Code::Conflict]),
+            workflows::cancel,
         )
 }
 

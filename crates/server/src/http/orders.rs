@@ -1,5 +1,7 @@
 //! Commands about one job, for both APIs.
 
+use std::time::Duration;
+
 use outlast_core::id::JobId;
 use outlast_store::Request;
 use outlast_store::arrival::{ArrivalState, EnqueueArrived};
@@ -10,6 +12,10 @@ use outlast_store::reply::{MoveRefusal, Moved};
 use super::App;
 use super::error::ApiError;
 use crate::intake;
+
+/// Longest that an answer about the end of a job waits until its workflow has moved on, so that who reads
+/// it finds the jobs that follow.
+const SETTLED: Duration = Duration::from_millis(250);
 
 /// Reads a job, or fails if it does not exist (for this tenant).
 pub(crate) async fn job(app: &App, id: JobId, tenant: Option<&str>) -> Result<JobRecord, ApiError> {
@@ -59,13 +65,19 @@ pub(crate) async fn try_move<R: OfJob>(
 ) -> Result<Result<Moved, MoveRefusal>, ApiError> {
     let id = request.job();
     let (moved, request) = app.engine.submit_keeping(request).await?;
-    match moved {
+    let moved = match moved {
         // Its program may have committed a moment ago.
         Err(MoveRefusal::NotFound) if enqueue_arrival(app, id).await? => {
-            Ok(app.engine.submit(request).await?)
+            app.engine.submit(request).await?
         }
-        moved => Ok(moved),
+        moved => moved,
+    };
+    if let Ok(Moved { state, workflow: Some(workflow), .. }) = &moved
+        && state.is_terminal()
+    {
+        app.engine.shared().workflows.settled(*workflow, SETTLED).await;
     }
+    Ok(moved)
 }
 
 /// A request that moves one job.

@@ -7,13 +7,14 @@ mod build;
 mod native;
 mod ojs;
 mod schedule;
+mod workflow;
 
 use outlast_wire::ojs::error::Code;
 use serde_json::{Value, json};
 
 use build::{
-    any, cursor_page, data, flag, int, list, long_page, named, object, one_of, or_null, page, text,
-    time, uuid,
+    any, cursor_page, data, flag, int, list, long_page, named, object, one_of, open, or_null, page,
+    text, time, uuid,
 };
 use native::{
     action, attempt, doctor, event, execution, execution_request, letters_changed, letters_request,
@@ -22,6 +23,7 @@ use native::{
 };
 use ojs::{job, job_request, queue, queue_request, queue_set};
 use schedule::{cron, cron_request, schedule, schedule_request};
+use workflow::{ojs_workflow, ojs_workflow_request, workflow, workflow_request};
 
 /// Bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,12 @@ pub(crate) enum Schema {
     Crons,
     CronRequest,
     CronUpdate,
+    Workflow,
+    Workflows,
+    WorkflowRequest,
+    OjsWorkflow,
+    OjsWorkflows,
+    OjsWorkflowRequest,
     QueueSet,
     QueuesSet,
     QueueRequest,
@@ -180,6 +188,14 @@ impl Schema {
         match self {
             Self::Schedule => data(named("Schedule")),
             Self::Schedules => cursor_page("Schedule"),
+            Self::Workflow => data(named("Workflow")),
+            Self::Workflows => cursor_page("Workflow"),
+            Self::WorkflowRequest => workflow_request(),
+            Self::OjsWorkflow => ojs_workflow(),
+            Self::OjsWorkflows => {
+                object(&[("workflows", list(open(&[("id", uuid())]))), ("count", int())])
+            }
+            Self::OjsWorkflowRequest => ojs_workflow_request(),
             Self::ScheduleRequest => schedule_request(),
             Self::ScheduleGone => data(object(&[("name", text()), ("removed", flag())])),
             Self::PauseRequest => object(&[("reason?", text())]),
@@ -246,6 +262,7 @@ pub(crate) fn components() -> Value {
         "Worker": worker(),
         "Limit": limit(),
         "Schedule": schedule(),
+        "Workflow": workflow(),
         "Cron": cron(),
         "Queue": queue(),
         "QueueSet": queue_set(),

@@ -69,6 +69,7 @@ pub(crate) fn plan(
             overlap,
             expires_at: None,
             resources: request.resources.or(found.resources),
+            workflow: None,
         },
         first,
         timeout: request.timeout.or_else(|| action::timeout(found)),
@@ -125,7 +126,8 @@ pub(crate) fn rerun(
     let stored = &record.job;
     let mut payload = stored.payload.clone();
     // Another run of a fire's job is no fire.
-    payload.extra = signed(crate::schedules::unmarked(&payload.extra), by);
+    let extra = crate::schedules::unmarked(&payload.extra);
+    payload.extra = signed(crate::workflows::unmarked(&extra), by);
     let mut placement = stored.key.placement.clone();
     if stored.key.route != Route::Plain {
         let packs = settings.packs.current();
@@ -147,7 +149,7 @@ pub(crate) fn rerun(
         keys: stored.keys.clone(),
         priority: stored.priority,
         payload,
-        rules: Rules { expires_at: None, ..stored.rules.clone() },
+        rules: Rules { expires_at: None, workflow: None, ..stored.rules.clone() },
         first: First::Now,
         timeout: stored.timeout,
         visibility: stored.visibility,

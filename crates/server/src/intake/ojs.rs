@@ -87,6 +87,7 @@ fn planned(
             .unwrap_or_else(|| action.map_or(Overlap::Allowed, action::overlap)),
         expires_at: envelope.expires.map(|when| when.resolve(now)),
         resources: envelope.resources.or(of_action),
+        workflow: None,
     };
     NewJob {
         id: envelope.id.unwrap_or_else(|| JobId(Uuid::now_v7())),

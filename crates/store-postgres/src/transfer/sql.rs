@@ -67,6 +67,8 @@ pub(super) fn times(section: &Section, rows: &[Row]) -> Option<Vec<i64>> {
 pub(super) const SETTLE: &str = "
     select setval('job_seq', greatest((select max(seq) from job_row), 1),
         exists (select 1 from job_row));
+    select setval(pg_get_serial_sequence('workflow_end', 'number'),
+        greatest((select max(number) from workflow_end), 1), exists (select 1 from workflow_end));
     select outlast.count_tally();
     truncate class_block;
     insert into class_block select distinct class, seq >> 10, 0 from job_row;

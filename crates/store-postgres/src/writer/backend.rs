@@ -8,6 +8,7 @@ use outlast_core::queue::Depth;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder, SetLimit,
@@ -19,6 +20,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
+use outlast_store::workflow::{ItemRecord, StepRecord, WorkflowRecord};
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::claim::lane::LaneGate;
 use outlast_store_rules::apply::limit::Limits;
@@ -29,6 +31,7 @@ use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
     QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
+    WorkflowTables,
 };
 
 use uuid::Uuid;
@@ -320,6 +323,42 @@ impl LimitTables for Tx<'_> {
 
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Failure> {
         self.lock_and_recount(gates).await
+    }
+}
+
+impl WorkflowTables for Tx<'_> {
+    async fn find_workflow(&mut self, id: WorkflowId) -> Result<Option<WorkflowRecord>, Failure> {
+        Ok(self.seen.workflows.get(&id).cloned())
+    }
+
+    fn make_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Failure> {
+        self.insert_workflow(record);
+        Ok(())
+    }
+
+    fn start_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Failure> {
+        self.insert_workflow_once(record);
+        Ok(())
+    }
+
+    fn change_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Failure> {
+        self.update_workflow(record);
+        Ok(())
+    }
+
+    fn write_steps(&mut self, id: WorkflowId, steps: &[StepRecord]) -> Result<(), Failure> {
+        self.put_steps(id, steps);
+        Ok(())
+    }
+
+    fn write_items(&mut self, id: WorkflowId, items: Vec<ItemRecord>) -> Result<(), Failure> {
+        self.put_items(id, &items);
+        Ok(())
+    }
+
+    fn take_ends(&mut self, id: WorkflowId, numbers: &[i64]) -> Result<(), Failure> {
+        self.delete_ends(id, numbers);
+        Ok(())
     }
 }
 

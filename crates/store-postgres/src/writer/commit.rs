@@ -72,6 +72,7 @@ impl Tx<'_> {
         self.cache.slots.counts(ending.changes.len());
         let mut writes = self.write_set.take();
         writes.extend(self.gate_changes(id.server));
+        writes.extend(self.item_ends());
         if self.is_unopened(id)
             && only_store_claimable(&writes)
             && let Some(known) = self.bounds.known.as_ref()

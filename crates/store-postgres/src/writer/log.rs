@@ -67,7 +67,8 @@ impl Tx<'_> {
                  class,
                  idempotency, idempotency_job, arrival, tally, tally_slot, depth, depth_slot,
                  class_block,
-                 limit_rule, gate, gate_held, unique_key, schedule restart identity",
+                 limit_rule, gate, gate_held, unique_key, schedule,
+                 workflow, workflow_step, workflow_item, workflow_end restart identity",
             Vec::new(),
         )
         .await?;
@@ -87,6 +88,7 @@ impl Tx<'_> {
         self.seen.stored.clear();
         self.seen.keys.clear();
         self.seen.schedules.clear();
+        self.seen.workflows.clear();
         Ok(())
     }
 }

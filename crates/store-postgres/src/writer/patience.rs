@@ -206,6 +206,10 @@ fn brief_for(commands: &[Command]) -> Option<Duration> {
                 rows += write.jobs.len();
                 looks = true;
             }
+            Command::WriteWorkflow(write) => {
+                rows += write.jobs.len() + write.items.len() + write.started.len();
+                looks = true;
+            }
             Command::Enqueue(_)
             | Command::Start(_)
             | Command::Finish(_)

@@ -20,6 +20,7 @@ use crate::writer::load::active_by_id;
 use crate::writer::patience::limiting;
 use crate::writer::schedule::LOCK_SCHEDULES;
 use crate::writer::workers::{ORDERS_LOCK, known_of};
+use crate::writer::workflow::LOCK_WORKFLOWS;
 
 /// Locks workers, in the order of their ids, and reads what [`known_of`] wants, and `$more`.
 macro_rules! lock_workers {
@@ -50,6 +51,8 @@ struct Prefetch {
     exact: bool,
     /// Schedules to be written.
     schedules: BTreeSet<String>,
+    /// Workflows to be written.
+    workflows: BTreeSet<Uuid>,
     /// Workers whose attempts are counted.
     counted: Vec<Uuid>,
     /// Whether jobs take unique keys.
@@ -152,6 +155,11 @@ impl Prefetch {
                 self.schedules.insert(write.name.to_string());
                 self.exact = true;
             }
+            Command::WriteWorkflow(write) => {
+                write.jobs.iter().for_each(|job| self.store(job));
+                self.workflows.insert(write.id.0);
+                self.exact = true;
+            }
             Command::Log(_)
             | Command::EnqueueArrived(_)
             | Command::NoteLoss(_)
@@ -182,6 +190,7 @@ pub(super) enum Take {
     Living,
     Orders,
     Schedules,
+    Workflows,
     Counts,
 }
 
@@ -295,6 +304,10 @@ impl Tx<'_> {
             let names: Vec<String> = need.schedules.iter().cloned().collect();
             statements.push((Take::Schedules, Statement::new(LOCK_SCHEDULES, values![names])));
         }
+        if !need.workflows.is_empty() {
+            let ids: Vec<Uuid> = need.workflows.iter().copied().collect();
+            statements.push((Take::Workflows, Statement::new(LOCK_WORKFLOWS, values![ids])));
+        }
         if !need.counted.is_empty() {
             statements.push((Take::Counts, self.counting(&need.counted)));
         }
@@ -344,6 +357,7 @@ impl Tx<'_> {
             }
             Take::Orders => self.take_orders(rows)?,
             Take::Schedules => self.take_schedules(rows)?,
+            Take::Workflows => self.take_workflows(rows)?,
             Take::Counts => self.take_counts(rows)?,
         }
         Ok(())

@@ -46,6 +46,16 @@ const OLD_KEYS: &str = "with old as materialized (
          delete from idempotency_job where key = any(array(select key from old)))
      select 1 from old";
 
+/// Workflows that ended long ago, with all that is of them. One that is being written stays.
+const OLD_WORKFLOWS: &str = "with old as materialized (
+         select w.id from workflow w where w.finished is not null and w.finished < $1
+         order by w.finished, w.id limit $2 for update skip locked),
+     ends as (delete from workflow_end where workflow = any(array(select id from old))),
+     items as (delete from workflow_item where workflow = any(array(select id from old))),
+     steps as (delete from workflow_step where workflow = any(array(select id from old))),
+     gone as (delete from workflow where id = any(array(select id from old)))
+     select 1 from old";
+
 /// One that a server takes again at this moment stays.
 const OLD_LEADERS: &str = "delete from duty where name in (
          select d.name from duty d where d.until < $1 and d.name <> $2
@@ -125,13 +135,14 @@ impl Tx<'_> {
                 values![prune.workers_before.0, limit],
             )
             .await?;
+        let workflows = self.query(OLD_WORKFLOWS, values![before, limit]).await?;
         let leaders = prune.leaders_before(self.batch.context.now).0;
         self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
         let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
-        let reply = deleted.reply(prune, &[keys.len(), looked, tallies, gates]);
+        let reply = deleted.reply(prune, &[keys.len(), looked, tallies, gates, workflows.len()]);
         Ok(Pruned { more: reply.more || seqs.len() < old.len(), ..reply })
     }
 

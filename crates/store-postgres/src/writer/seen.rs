@@ -6,8 +6,10 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::{Fingerprint, KeyHolder};
+use outlast_store::workflow::WorkflowRecord;
 use outlast_store_rules::apply::loaded::{KnownWorker, Loaded};
 use outlast_store_rules::backend::Labels;
 
@@ -31,6 +33,8 @@ pub(super) struct Seen {
     pub(super) labels: BTreeMap<WorkerId, Labels>,
     /// Schedules that the batch names, locked; one that is not there is not among them.
     pub(super) schedules: HashMap<ScheduleName, ScheduleRecord>,
+    /// Workflows that the batch names, locked, likewise.
+    pub(super) workflows: HashMap<WorkflowId, WorkflowRecord>,
     /// Orders that hold for workers to come, if the batch needs them.
     pub(super) orders: BTreeMap<Selector, StandingOrder>,
     /// How many attempts a worker holds, and how many of those are not cancelled; right until

@@ -2,7 +2,9 @@
 //! it has taken effect.
 
 use outlast_core::time::Timestamp;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::command::Batch;
+use outlast_store::workflow::ItemEnd;
 
 use super::Outbox;
 use super::claim::fair::{Ended, Shares};
@@ -32,11 +34,12 @@ impl BatchState {
 
     /// The batch has deleted everything, also what it was about to write.
     pub fn clear(&mut self) {
-        let Outbox { events, tally, gates, ended } = &mut self.outbox;
+        let Outbox { events, tally, gates, ended, item_ends } = &mut self.outbox;
         events.clear();
         tally.clear();
         gates.clear();
         ended.clear();
+        item_ends.clear();
         self.cursors = PruneCursors::default();
     }
 
@@ -51,6 +54,7 @@ impl BatchState {
             freed: gates.freed(),
             slots: gates.freed_slots(),
             ended: std::mem::take(&mut self.outbox.ended),
+            workflows: workflows_of(&self.outbox.item_ends),
         }
     }
 }
@@ -64,8 +68,18 @@ pub struct Effects {
     pub cursors: PruneCursors,
     /// Whether jobs that wait for a limit may start.
     pub freed: bool,
+    /// Workflows of which items ended.
+    pub workflows: Vec<WorkflowId>,
     slots: FreedSlots,
     ended: Vec<Ended>,
+}
+
+/// Returns the workflows of ends, each once.
+fn workflows_of(ends: &[ItemEnd]) -> Vec<WorkflowId> {
+    let mut all: Vec<WorkflowId> = ends.iter().map(|end| end.of.workflow).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 impl Effects {

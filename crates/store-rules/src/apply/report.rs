@@ -124,6 +124,7 @@ fn unmoved(loaded: &Loaded, transition: &Transition, now: Timestamp) -> Moved {
             Hold::None | Hold::Drop(_) => None,
         },
         dead_letter: false,
+        workflow: loaded.stored.rules.workflow.map(|it| it.workflow),
         at: now,
     }
 }

@@ -20,6 +20,7 @@ use super::claim::ActiveRow;
 use super::claim::fair::Ended;
 use super::loaded::{ActiveAttempt, Loaded, Location};
 use super::sweep::EXPIRED;
+use super::workflow::{JobMove, end_of};
 use super::{Decided, Outbox};
 use crate::rules::{Facts, events_of};
 use outlast_store::job::rank;
@@ -278,6 +279,9 @@ pub fn step<'a>(
         expiry: loaded.stored.rules.expires_at.filter(|_| !transition.to.is_terminal()),
     };
     log(loaded, decided, now, outbox);
+    if let Some(of) = loaded.stored.rules.workflow {
+        outbox.item_ends.extend(end_of(of, &job_move(loaded, decided)));
+    }
     let moved = Moved {
         job: loaded.stored.id,
         class,
@@ -295,9 +299,20 @@ pub fn step<'a>(
             .or_else(|| taker(transition))
             .filter(|_| outcome.is_none()),
         dead_letter: transition.dead_letter.is_some(),
+        workflow: loaded.stored.rules.workflow.map(|it| it.workflow),
         at: now,
     };
     (rows, moved)
+}
+
+fn job_move<'a>(loaded: &Loaded, decided: &'a Decided<'_>) -> JobMove<'a> {
+    JobMove {
+        job: loaded.stored.id,
+        transition: &decided.transition,
+        kind: decided.kind,
+        result: decided.detail.result.as_deref(),
+        error: decided.detail.error.as_deref(),
+    }
 }
 
 /// Returns the native worker that is given the job.

@@ -87,7 +87,17 @@ impl Section {
     /// Whether exports of earlier builds lack the whole section: they hold nothing of it.
     #[must_use]
     pub fn is_added(&self) -> bool {
-        matches!(self.name, "limit_rule" | "schedule" | "unique_key" | "worker_order")
+        matches!(
+            self.name,
+            "limit_rule"
+                | "schedule"
+                | "unique_key"
+                | "worker_order"
+                | "workflow"
+                | "workflow_step"
+                | "workflow_item"
+                | "workflow_end"
+        )
     }
 
     /// Returns the columns of the key.
@@ -315,6 +325,63 @@ pub static SECTIONS: &[Section] = &[
     },
     Section { name: "idempotency_job", key: 1, columns: &[int("seq"), bytes("key")] },
     Section { name: "unique_key", key: 1, columns: &[bytes("fp"), int("seq")] },
+    Section {
+        name: "workflow",
+        key: 1,
+        columns: &[
+            id("id"),
+            int("revision"),
+            text("status"),
+            maybe(int("due")),
+            maybe(int("finished")),
+            text("name"),
+            text("tenant"),
+            maybe(id("parent")),
+            maybe(int("parent_step")),
+            maybe(int("parent_item")),
+            maybe(flag("parent_keeps")),
+            int("created"),
+            int("updated"),
+            text("progress"),
+            text("definition"),
+        ],
+    },
+    Section {
+        name: "workflow_step",
+        key: 2,
+        columns: &[id("workflow"), int("step"), text("state")],
+    },
+    Section {
+        name: "workflow_item",
+        key: 3,
+        columns: &[
+            id("workflow"),
+            int("step"),
+            int("item"),
+            text("state"),
+            maybe(id("job")),
+            maybe(id("child")),
+            maybe(text("input")),
+            maybe(text("result")),
+        ],
+    },
+    Section {
+        name: "workflow_end",
+        key: 1,
+        columns: &[
+            int("number"),
+            id("workflow"),
+            int("step"),
+            int("item"),
+            flag("keeps"),
+            maybe(id("job")),
+            maybe(id("child")),
+            text("what"),
+            maybe(text("error")),
+            maybe(text("result")),
+            int("at"),
+        ],
+    },
     Section {
         name: "duty",
         key: 1,

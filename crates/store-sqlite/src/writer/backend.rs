@@ -9,6 +9,7 @@ use outlast_core::queue::Depth;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -21,6 +22,7 @@ use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Pruned, Reply};
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
+use outlast_store::workflow::{ItemRecord, StepRecord, WorkflowRecord};
 use outlast_store_rules::apply::batch::BatchState;
 use outlast_store_rules::apply::claim::fair::Shares;
 use outlast_store_rules::apply::claim::lane::LaneGate;
@@ -32,6 +34,7 @@ use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
     QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
+    WorkflowTables,
 };
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -256,6 +259,39 @@ impl LimitTables for Tx<'_> {
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, StoreError> {
         self.keep_gates()?;
         self.miscounts(gates)
+    }
+}
+
+impl WorkflowTables for Tx<'_> {
+    async fn find_workflow(
+        &mut self,
+        id: WorkflowId,
+    ) -> Result<Option<WorkflowRecord>, StoreError> {
+        read::workflow::one(self.db, id, false)
+    }
+
+    fn make_workflow(&mut self, record: &WorkflowRecord) -> Result<(), StoreError> {
+        self.insert_workflow(record)
+    }
+
+    fn start_workflow(&mut self, record: &WorkflowRecord) -> Result<(), StoreError> {
+        self.insert_workflow(record)
+    }
+
+    fn change_workflow(&mut self, record: &WorkflowRecord) -> Result<(), StoreError> {
+        self.update_workflow(record)
+    }
+
+    fn write_steps(&mut self, id: WorkflowId, steps: &[StepRecord]) -> Result<(), StoreError> {
+        steps.iter().try_for_each(|step| self.put_step(id, step))
+    }
+
+    fn write_items(&mut self, id: WorkflowId, items: Vec<ItemRecord>) -> Result<(), StoreError> {
+        items.iter().try_for_each(|item| self.put_item(id, item))
+    }
+
+    fn take_ends(&mut self, id: WorkflowId, numbers: &[i64]) -> Result<(), StoreError> {
+        numbers.iter().try_for_each(|number| self.delete_end(id, *number))
     }
 }
 

@@ -63,7 +63,9 @@ impl Tx<'_> {
                  delete from class; delete from idempotency; delete from idempotency_job;
                  delete from tally; delete from class_block;
                  delete from limit_rule; delete from gate; delete from unique_key;
-                 delete from schedule;",
+                 delete from schedule;
+                 delete from workflow; delete from workflow_step; delete from workflow_item;
+                 delete from workflow_end;",
             )
             .map_err(failed)?;
         self.leave_empty_lane()

@@ -42,8 +42,7 @@ impl ModelStore {
                 (command, _) => answer(&mut tx, command),
             });
         }
-        let freed = tx.commit(batch.id);
-        Ok(Applied { at, replies, freed })
+        Ok(tx.commit(batch.id, replies))
     }
 }
 

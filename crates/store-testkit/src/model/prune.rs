@@ -28,12 +28,13 @@ impl Tx<'_> {
         let current = &prune.leadership.name;
         self.tables.leaders.retain(|name, lease| lease.until >= over || name == current);
         let batches = self.prune_events(prune, limit);
+        let workflows = self.tables.workflows.prune(prune.finished_before, limit);
         let gates = self.tables.prune_gates(limit, self.now());
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [looked, workers.len(), batches, keys, gates].contains(&limit),
+            more: [looked, workers.len(), batches, keys, gates, workflows].contains(&limit),
         })
     }
 

@@ -80,6 +80,7 @@ impl Tx<'_> {
             ran: None,
             holder: row.job.holder.and_then(|holder| holder.worker),
             dead_letter: false,
+            workflow: row.stored.rules.workflow.map(|it| it.workflow),
             at: self.now(),
         })
     }

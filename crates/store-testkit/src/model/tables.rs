@@ -23,6 +23,8 @@ use outlast_store::schedule::ScheduleRecord;
 use outlast_store_rules::apply::claim::fair::Shares;
 use uuid::Uuid;
 
+use crate::model::workflow::Workflows;
+
 /// Rises with every job stored: the order of enqueueing.
 pub(super) type Seq = u64;
 
@@ -56,6 +58,7 @@ pub(super) struct Tables {
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,
     pub(super) gates: BTreeMap<GateId, GateRow>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleRecord>,
+    pub(super) workflows: Workflows,
     /// What shares of queues have had.
     pub(super) shares: Shares,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,

@@ -8,8 +8,10 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::{Batch, BatchId, ClassId, ClassKey, EndDetail};
 use outlast_store::event::Event;
 use outlast_store::record::AttemptRecord;
-use outlast_store::reply::{MoveRefusal, Moved};
+use outlast_store::reply::{Applied, MoveRefusal, Moved, Reply};
+use outlast_store::workflow::ItemEnd;
 use outlast_store_rules::apply::claim::fair::Ended;
+use outlast_store_rules::apply::workflow::{JobMove, end_of};
 use outlast_store_rules::rules::{Context, Facts, events_of};
 
 use crate::model::tables::{ActiveRow, Row, Seq, Tables};
@@ -21,6 +23,8 @@ pub(super) struct Tx<'a> {
     events: Vec<Event>,
     /// Whether attempts ended that limits counted.
     pub(super) freed: bool,
+    /// What happened to items of workflows.
+    pub(super) item_ends: Vec<ItemEnd>,
 }
 
 /// Why a job moves.
@@ -35,7 +39,7 @@ pub(super) struct Cause<'a> {
 impl<'a> Tx<'a> {
     pub(super) fn new(tables: &'a mut Tables, batch: &'a Batch, now: Timestamp) -> Self {
         let bench = Context { budgets: batch.budgets, seed: batch.jitter_seed, command: 0, now };
-        Self { tables, bench, events: Vec::new(), freed: false }
+        Self { tables, bench, events: Vec::new(), freed: false, item_ends: Vec::new() }
     }
 
     pub(super) const fn begin(&mut self, command: usize) {
@@ -49,18 +53,21 @@ impl<'a> Tx<'a> {
     /// Forgets what this batch told: the log is dropped with the rest.
     pub(super) fn untell(&mut self) {
         self.events.clear();
+        self.item_ends.clear();
     }
 
     pub(super) fn log_event(&mut self, event: Event) {
         self.events.push(event);
     }
 
-    /// Returns whether attempts ended that limits counted.
-    pub(super) fn commit(self, id: BatchId) -> bool {
+    /// Keeps what the batch told; returns what it did.
+    pub(super) fn commit(mut self, id: BatchId, replies: Vec<Reply>) -> Applied {
+        let at = self.now();
+        let workflows = self.note_item_ends();
         if !self.events.is_empty() {
             self.tables.events.entry(id.server).or_default().insert(id.n, self.events);
         }
-        self.freed
+        Applied { at, replies, freed: self.freed, workflows }
     }
 
     pub(super) fn find(&self, id: JobId) -> Result<(Seq, Row), MoveRefusal> {
@@ -120,6 +127,16 @@ impl<'a> Tx<'a> {
         }
         let ran = moved.outcome.and_then(|_| before.began()).map(|began| now.since(began));
         let moved = Moved { ran, ..moved };
+        if let Some(of) = before.stored.rules.workflow {
+            let moved = JobMove {
+                job: before.stored.id,
+                transition: step,
+                kind: cause.kind,
+                result: cause.detail.result.as_deref(),
+                error: cause.detail.error.as_deref(),
+            };
+            self.item_ends.extend(end_of(of, &moved));
+        }
         let worker = before.in_flight.as_ref().and_then(|attempt| attempt.worker);
         let facts = Facts {
             job: &before.stored,
@@ -246,6 +263,7 @@ fn moved(row: &Row, step: &Transition, at: Timestamp) -> Moved {
         ran: None,
         holder: row.job.holder.and_then(|holder| holder.worker),
         dead_letter: step.dead_letter.is_some(),
+        workflow: row.stored.rules.workflow.map(|it| it.workflow),
         at,
     }
 }

@@ -7,6 +7,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, Refusal, State};
 use outlast_core::resources::Usage;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::workflow::WorkflowId;
 
 use crate::job::{ClassId, ClassKey};
 use crate::request::{boxed_requests, requests, unit_requests};
@@ -181,6 +182,8 @@ pub struct Moved {
     pub holder: Option<WorkerId>,
     /// Whether it became a dead letter.
     pub dead_letter: bool,
+    /// The workflow that it is of.
+    pub workflow: Option<WorkflowId>,
     /// When.
     pub at: Timestamp,
 }

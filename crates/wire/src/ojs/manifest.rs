@@ -15,7 +15,7 @@ const CAPABILITIES: &[(&str, bool)] = &[
     ("rate_limiting", false),
     ("schema_validation", false),
     ("unique_jobs", true),
-    ("workflows", false),
+    ("workflows", true),
 ];
 
 /// Writes the manifest.

@@ -1,11 +1,9 @@
 //! The steps of a workflow on a terminal, drawn by the server.
 
-use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::Failure;
 use outlast_cli_core::output::{at, escape_lines, say, terminal_size};
 use serde_json::Value;
 
-use super::path;
 use crate::output::{self, Format, is_terminal, print};
 
 /// Columns where there is no terminal.
@@ -22,19 +20,14 @@ pub(super) fn text(workflow: &Value) -> String {
     escape_lines(drawn)
 }
 
-/// Asks for a drawing.
-pub(super) async fn of(client: &Client, id: &str) -> Result<String, Failure> {
-    let query = [("drawing", Some(width().to_string()))];
-    let answer = client.get(&path(id), &query).await?;
-    Ok(text(&output::data(answer)))
-}
-
 /// A drawing that is replaced as the workflow goes on. Without a terminal each new one follows the
 /// one before.
 #[derive(Debug)]
 pub(super) struct Drawing {
     onto: Onto,
     shown: Option<String>,
+    /// Whether the command does nothing else.
+    is_alone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +47,13 @@ impl Drawing {
             (Format::Table, Some(lines)) => Onto::Terminal(lines),
             (Format::Table, None) => Onto::Stdout,
         };
-        Self { onto, shown: None }
+        Self { onto, shown: None, is_alone: false }
+    }
+
+    /// Ends the command once its drawings have no reader any more.
+    pub(super) const fn alone(mut self) -> Self {
+        self.is_alone = true;
+        self
     }
 
     /// Shows how the workflow is, if that is new.
@@ -65,7 +64,7 @@ impl Drawing {
                 Onto::Stderr => say(&text),
             }
         }
-        output::end_without_reader()
+        if self.is_alone { output::end_without_reader() } else { Ok(()) }
     }
 
     /// What is written to show a drawing; nothing if it is shown.
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_has_not_changed_is_not_drawn_again() {
-        let mut drawing = Drawing { onto: Onto::Stdout, shown: None };
+        let mut drawing = Drawing { onto: Onto::Stdout, shown: None, is_alone: false };
         let mut next = |text: &str| drawing.next(text.to_owned());
         assert_eq!(next("a\n").as_deref(), Some("a\n"));
         assert_eq!(next("a\n"), None);
@@ -113,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_terminal_draws_over_what_it_shows_and_no_more_than_it_can_go_back_over() {
-        let mut drawing = Drawing { onto: Onto::Terminal(4), shown: None };
+        let mut drawing = Drawing { onto: Onto::Terminal(4), shown: None, is_alone: false };
         let mut next = |text: &str| drawing.next(text.to_owned());
         assert_eq!(next("a\nb\n").as_deref(), Some("a\nb\n"));
         assert_eq!(next("a\nc\n").as_deref(), Some("\u{1b}[2A\u{1b}[Ja\nc\n"));

@@ -74,14 +74,14 @@ pub(super) async fn run(args: &Run, environment: &Environment) -> Result<Exit, F
     }
     let ended = if args.watch {
         let mut drawing = Drawing::new(format);
-        until_it_ends(&client, id, limit, Some(&mut drawing)).await?
+        until_it_ends(&client, id, limit, format, Some(&mut drawing)).await?
     } else {
-        until_it_ends(&client, id, limit, None).await?
+        until_it_ends(&client, id, limit, format, None).await?
     };
     match format {
         // It was drawn while it was watched.
         Format::Table if args.watch => {}
-        Format::Table => output::print(&drawing::of(&client, id).await?)?,
+        Format::Table => output::print(&drawing::text(&ended))?,
         format => output::print_one(format, &ended, summary)?,
     }
     if has_ended(&ended) { outcome(id, &ended) } else { Err(still_going(id, &ended)) }

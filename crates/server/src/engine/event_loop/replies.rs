@@ -30,6 +30,9 @@ impl EventLoop {
             Reply::ScheduleWritten(Ok(written)) => {
                 written.jobs.iter().for_each(|job| self.job_enqueued(job));
             }
+            Reply::WorkflowWritten(Ok(written)) => {
+                written.jobs.iter().for_each(|job| self.job_enqueued(job));
+            }
             Reply::EnqueuedArrived(done) => self.arrivals_enqueued(done),
             Reply::Moved(Ok(moved)) => self.job_moved(moved),
             Reply::Swept(swept) => {

@@ -13,6 +13,7 @@ use crate::http::response::object;
 use crate::intake::ANONYMOUS;
 use crate::intake::execution::VALIDATED_WITH;
 use crate::schedules;
+use crate::workflows;
 
 /// Writes one execution under `data`.
 pub(super) async fn document(app: &App, record: &JobRecord) -> Vec<u8> {
@@ -140,6 +141,15 @@ fn rules(object: &mut Object<'_>, record: &JobRecord) {
             object.text("name", &fire.name);
             object.text("fire_time", &fire.fire_time);
             object.number("late_seconds", fire.late_seconds);
+        }),
+    }
+    match workflows::item_of(&job.payload.extra) {
+        None => object.raw("workflow", "null"),
+        Some(item) => object.object("workflow", |object| {
+            object.plain("id", item.id);
+            object.text_or_null("name", item.name.as_deref());
+            object.text("step", &item.step);
+            object.number("item", item.item);
         }),
     }
     outlast_wire::resources::write(object, &job.rules.resources);

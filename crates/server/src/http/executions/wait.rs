@@ -16,7 +16,7 @@ use crate::http::request::ApiRequest;
 use crate::http::{App, orders};
 
 /// Reads how long the request waits, if it does.
-pub(super) fn asked(req: &ApiRequest) -> Result<Option<Span>, Fault> {
+pub(in crate::http) fn asked(req: &ApiRequest) -> Result<Option<Span>, Fault> {
     let Some(text) = req.query("wait") else { return Ok(None) };
     let wait = duration::value(&Value::String(text));
     let wait = wait.filter(|wait| *wait <= EXECUTION_WAIT_MAX);

@@ -59,6 +59,15 @@ pub(super) fn execution() -> Value {
             "schedule",
             or_null(object(&[("name", text()), ("fire_time", time()), ("late_seconds", number())])),
         ),
+        (
+            "workflow",
+            or_null(object(&[
+                ("id", uuid()),
+                ("name", or_null(text())),
+                ("step", text()),
+                ("item", int()),
+            ])),
+        ),
         ("resources", resources()),
         ("labels", texts()),
         ("requires", text()),

@@ -12,10 +12,12 @@ use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{Applied, Pruned, Reply};
 use outlast_store::schedule::ScheduleQuery;
 use outlast_store::store::Store;
+use outlast_store::workflow::{ItemQuery, WhichItems, WorkflowLook};
 
 use super::resolve::{job_id, queue_name, worker_id};
 use super::script::{Filter, JOBS};
 use crate::conformance::Harness;
+use crate::conformance::workflow::workflow_id;
 use crate::model::ModelStore;
 
 fn same<T: PartialEq + Debug>(what: &str, model: &T, store: &T) -> Result<(), String> {
@@ -111,6 +113,7 @@ pub(super) fn reads<H: Harness>(
         both.same("queue", |it| it.queue(name()), |it| it.queue(name()), |all| all)?;
     }
     both.schedules()?;
+    both.workflows()?;
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
     for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
@@ -194,6 +197,44 @@ impl<'a, H: Harness> Both<'a, H> {
             )?;
         }
         Ok(())
+    }
+
+    /// Compares the ends of items; in which order a batch noted several is up to the store, and so are
+    /// their numbers.
+    fn workflows(&self) -> Result<(), String> {
+        for id in [workflow_id(0), workflow_id(1)] {
+            let ends = |look: WorkflowLook| {
+                let mut ends: Vec<String> =
+                    look.ends.iter().map(|end| format!("{:?}", (&end.end, &end.item))).collect();
+                ends.sort_unstable();
+                (look.record, look.steps, ends)
+            };
+            let look = "look at a workflow";
+            self.same(
+                look,
+                |it| it.look_at_workflow(id, true),
+                |it| it.look_at_workflow(id, true),
+                ends,
+            )?;
+            let query = ItemQuery {
+                workflow: id,
+                step: None,
+                which: WhichItems::All,
+                with_values: true,
+                after: None,
+                limit: 1_000,
+                bytes: usize::MAX,
+            };
+            let items = "items of a workflow";
+            self.same(
+                items,
+                |it| it.workflow_items(query),
+                |it| it.workflow_items(query),
+                |all| all,
+            )?;
+        }
+        let counts = "counts of workflows";
+        self.same(counts, |it| it.workflow_counts(), |it| it.workflow_counts(), |it| it)
     }
 
     fn schedules(&self) -> Result<(), String> {

@@ -8,10 +8,12 @@ use outlast_core::retry::{OnExhaustion, RetryPolicy};
 use outlast_core::selector::Placement;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::unique::{OnConflict, States, Unique};
+use outlast_core::workflow::WorkflowItem;
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 
 use super::resolve::{job_id, queue_name};
 use super::script::Spec;
+use crate::conformance::workflow::workflow_id;
 
 /// Few classes have one.
 fn placement(class: u8) -> Placement {
@@ -61,6 +63,12 @@ pub(super) fn new_job(spec: &Spec, now: Timestamp) -> NewJob {
                 pending.then_some(3),
             )
             .unwrap(),
+            workflow: (spec.class & 2 != 0).then(|| WorkflowItem {
+                workflow: workflow_id(spec.class & 1),
+                step: u32::from(spec.job),
+                item: 0,
+                keeps_result: forbidden,
+            }),
         },
         first: match spec.first {
             Some(ms) => First::At(Timestamp(now.0 + ms)),

@@ -19,7 +19,7 @@ use outlast_store::command::{
     Finish, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
     LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
     RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
-    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole, WriteSchedule,
+    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole, WriteSchedule, WriteWorkflow,
 };
 use outlast_store::event::EventName;
 use outlast_store::extend::{Extend, Holds, JobCount};
@@ -27,6 +27,7 @@ use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::record::WorkerRecord;
 use outlast_store::schedule::{ScheduleEvent, ScheduleState};
 use outlast_store::store::Store as _;
+use outlast_store::workflow::{StepRecord, WorkflowState};
 use outlast_store_rules::apply::limit::Limits;
 use uuid::Uuid;
 
@@ -34,6 +35,7 @@ use super::new_job::new_job;
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::conformance::Harness;
 use crate::conformance::schedule::{schedule_name, state};
+use crate::conformance::workflow;
 use crate::model::ModelStore;
 
 const LEASE: Span = Span(1000);
@@ -85,6 +87,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::EnqueueAll(jobs) => jobs.iter().map(|job| job.id).collect(),
         Command::EnqueueOnce(once) => once.jobs.iter().map(|job| job.id).collect(),
         Command::WriteSchedule(write) => write.jobs.iter().map(|job| job.id).collect(),
+        Command::WriteWorkflow(write) => write.jobs.iter().map(|job| job.id).collect(),
         Command::Start(start) => vec![start.job],
         Command::Adopt(adopt) => vec![adopt.job],
         Command::Finish(finish) => vec![finish.job],
@@ -256,6 +259,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Ask { .. }
             | Wish::Limit { .. }
             | Wish::Schedule { .. }
+            | Wish::Workflow { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
@@ -373,6 +377,14 @@ impl<H: Harness> View<'_, H> {
                 let to = (!remove).then_some(state);
                 self.write_schedule(*which, *stale, to, specs)
             }
+            Wish::Workflow { which, stale, due, ended, specs } => {
+                let to = WorkflowState {
+                    due: due.map(|ms| now.after(Span(ms.into()))),
+                    finished: ended.then_some(now),
+                    ..workflow::state(u64::from(*which))
+                };
+                self.write_workflow(*which, *stale, to, specs)
+            }
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
@@ -417,6 +429,26 @@ impl<H: Harness> View<'_, H> {
             events: events.collect(),
             jobs,
             by: "scheduler".into(),
+        }))
+    }
+
+    fn write_workflow(&self, which: u8, stale: bool, to: WorkflowState, specs: &[Spec]) -> Command {
+        let id = workflow::workflow_id(which);
+        let found = self.harness.block_on(self.model.look_at_workflow(id, false));
+        let revision = found.expect("the model is open").record.map(|found| found.revision);
+        let of = |(n, spec): (u32, &Spec)| {
+            let mut job = new_job(spec, self.now());
+            job.rules.workflow = Some(workflow::item(which, n));
+            job
+        };
+        let jobs: Vec<NewJob> = (0..).zip(specs).map(of).collect();
+        let expected = if stale { revision.map(|it| it - 1) } else { revision };
+        Command::WriteWorkflow(Box::new(WriteWorkflow {
+            steps: vec![StepRecord { step: u32::from(stale), state: to.progress.clone() }],
+            items: vec![workflow::held(9, "[9]")],
+            to: Some(to),
+            jobs,
+            ..workflow::write(which, expected)
         }))
     }
 

@@ -152,6 +152,14 @@ pub(super) enum Wish {
         remove: bool,
         specs: Vec<Spec>,
     },
+    /// Makes or changes a workflow, as it is or as it was before.
+    Workflow {
+        which: u8,
+        stale: bool,
+        due: Option<u16>,
+        ended: bool,
+        specs: Vec<Spec>,
+    },
     Log {
         job: u8,
         n: u32,
@@ -392,6 +400,7 @@ fn about_workers() -> BoxedStrategy<Wish> {
 
 fn about_the_rest() -> BoxedStrategy<Wish> {
     let schedule = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
+    let workflow = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
     prop_oneof![
         5 => (option::of(CLIENTS), 1..4_u32, any::<bool>(), any::<u8>()).prop_map(
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
@@ -412,6 +421,9 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         }),
         1 => schedule.prop_map(|(which, n, due, specs)| {
             Wish::Schedule { which, stale: n < 50, due, remove: n > 200, specs }
+        }),
+        1 => workflow.prop_map(|(which, n, due, specs)| {
+            Wish::Workflow { which, stale: n < 50, due, ended: n > 200, specs }
         }),
     ]
     .boxed()

@@ -1,0 +1,246 @@
+//! A workflow as answers show it.
+
+use std::collections::BTreeMap;
+
+use outlast_core::time::Timestamp;
+use outlast_core::workflow::{ItemOutcome, WorkflowId};
+use outlast_store::workflow::{
+    ItemQuery, ItemRecord, ItemState, Runs, WhichItems, WorkflowQuery, WorkflowRecord,
+};
+use outlast_wire::workflow::{
+    Ending, Form, Parent, ScheduleFire, Status, StepStatus, StepView, WorkflowView,
+};
+use outlast_workflow::{Target, draw};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use uuid::Uuid;
+
+use super::known::Known;
+use super::look::parse;
+use super::service::WorkflowError;
+use super::stored::{self, Progress, StopWord};
+use crate::engine::Engine;
+
+/// How many items of a workflow are read at once, and how many are shown.
+const PAGE: u32 = 2_000;
+const ITEMS_MAX: usize = 20_000;
+/// How long the results of steps may be that one answer shows, in bytes.
+const RESULTS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Reads a workflow, if the tenant may see it; drawn as wide as `drawing` says.
+pub(crate) async fn find(
+    engine: &Engine,
+    id: WorkflowId,
+    tenant: Option<&str>,
+    drawing: Option<usize>,
+) -> Result<WorkflowView, WorkflowError> {
+    let look = engine.store().look_at_workflow(id, true).await?;
+    let record = look.record.ok_or(WorkflowError::NotFound(id))?;
+    if tenant.is_some_and(|tenant| record.new.tenant != tenant) {
+        return Err(WorkflowError::NotFound(id));
+    }
+    let damaged = |what: String| WorkflowError::Damaged(id, what);
+    let known = Known::parse(record.clone()).map_err(damaged)?;
+    let (status, progress) = parse(&record).map_err(damaged)?;
+    let steps = stored::steps(&known.definition, &look.steps).map_err(damaged)?;
+    let items = Items::read(engine, id).await?;
+    let parent = parent_of(engine, &record).await?;
+    let state = stored::state(status, &progress, &steps);
+    let drawing = drawing.map(|width| draw(&known.definition, &state, width));
+    let steps = steps.iter().enumerate().map(|(at, step)| step_view(&known, at, step, &items));
+    let steps = steps.collect();
+    let view = brief(record, &progress, Some(known))?;
+    Ok(WorkflowView { steps, parent, drawing, ..view })
+}
+
+/// Reads workflows without their steps, the latest first.
+pub(crate) async fn list(
+    engine: &Engine,
+    query: WorkflowQuery,
+) -> Result<Vec<WorkflowView>, WorkflowError> {
+    let records = engine.store().workflows(query).await?;
+    let of = |record: WorkflowRecord| {
+        let id = record.id;
+        let (_, progress) = parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
+        brief(record, &progress, None)
+    };
+    records.into_iter().map(of).collect()
+}
+
+/// Shows what a record says; of a list without what its definition says.
+fn brief(
+    record: WorkflowRecord,
+    progress: &Progress,
+    known: Option<Known>,
+) -> Result<WorkflowView, WorkflowError> {
+    let damaged = |what: String| WorkflowError::Damaged(record.id, what);
+    let status = Status::parse(&record.state.status);
+    let status = status.ok_or_else(|| damaged(record.state.status.clone()))?;
+    let ending = progress.stop.filter(|_| status == Status::Running).map(|stop| match stop {
+        StopWord::Cancel => Ending::Cancelled,
+        StopWord::Timeout => Ending::Timeout,
+    });
+    let form = known.as_ref().map_or(Form::Steps, |known| {
+        Form::parse(known.definition.form.as_str()).unwrap_or(Form::Steps)
+    });
+    let schedule = known.as_ref().and_then(|known| known.stored.schedule.as_ref());
+    let schedule = schedule
+        .map(|fire| ScheduleFire { name: fire.name.clone(), fire_time: Timestamp(fire.fire_time) });
+    let (parameters, labels, keys, reference) = match known {
+        Some(known) => (
+            match known.parameters {
+                Value::Object(parameters) => parameters,
+                _ => Map::new(),
+            },
+            known.stored.labels,
+            known.stored.keys,
+            known.stored.reference,
+        ),
+        None => (Map::new(), BTreeMap::new(), BTreeMap::new(), None),
+    };
+    Ok(WorkflowView {
+        id: record.id.0,
+        name: Some(record.new.name).filter(|name| !name.is_empty()),
+        workflow_ref: reference,
+        status,
+        ending,
+        form,
+        parameters,
+        labels,
+        keys,
+        parent: None,
+        schedule,
+        retries: progress.retries,
+        result: progress.result.clone(),
+        error: progress.error.clone(),
+        created: record.created,
+        updated: record.updated,
+        finished: record.state.finished,
+        deadline: progress.deadline.map(Timestamp),
+        steps: Vec::new(),
+        drawing: None,
+    })
+}
+
+async fn parent_of(
+    engine: &Engine,
+    record: &WorkflowRecord,
+) -> Result<Option<Parent>, WorkflowError> {
+    let Some(of) = record.new.parent else { return Ok(None) };
+    let parent = engine.store().look_at_workflow(of.workflow, true).await?.record;
+    let known = parent.and_then(|parent| Known::parse(parent).ok());
+    let step = known.as_ref().and_then(|known| {
+        known.definition.steps().get(usize::try_from(of.step).unwrap_or(usize::MAX))
+    });
+    let step = step.map_or_else(|| of.step.to_string(), |step| step.name.clone());
+    Ok(Some(Parent { workflow: of.workflow.0, step, item: of.item }))
+}
+
+/// What carries out the items of each step, and the results that are shown.
+struct Items {
+    runs: BTreeMap<u32, Vec<Runs>>,
+    results: BTreeMap<u32, Vec<(u32, String)>>,
+}
+
+impl Items {
+    async fn read(engine: &Engine, id: WorkflowId) -> Result<Self, WorkflowError> {
+        let mut found = Self { runs: BTreeMap::new(), results: BTreeMap::new() };
+        let query = ItemQuery {
+            workflow: id,
+            step: None,
+            which: WhichItems::All,
+            with_values: true,
+            after: None,
+            limit: PAGE,
+            bytes: RESULTS_BYTES_MAX,
+        };
+        let (mut query, mut left, mut count) = (query, RESULTS_BYTES_MAX, 0);
+        loop {
+            let page = engine.store().workflow_items(query).await?;
+            let Some(last) = page.last() else { return Ok(found) };
+            query.after = Some((last.step, last.item));
+            for item in page {
+                count += 1;
+                found.add(item, &mut left);
+            }
+            if count >= ITEMS_MAX {
+                return Ok(found);
+            }
+            // What is not shown is not read.
+            query.with_values = left > 0;
+        }
+    }
+
+    fn add(&mut self, item: ItemRecord, left: &mut usize) {
+        self.runs.entry(item.step).or_default().extend(item.runs);
+        if item.state != ItemState::Ended(ItemOutcome::Completed) {
+            return;
+        }
+        if let Some(result) = item.result {
+            let fits = result.len() <= *left;
+            *left = if fits { *left - result.len() } else { 0 };
+            if fits {
+                self.results.entry(item.step).or_default().push((item.item, result));
+            }
+        }
+    }
+
+    fn of(&self, step: u32, pick: impl Fn(Runs) -> Option<Uuid>) -> Vec<Uuid> {
+        let runs = self.runs.get(&step);
+        runs.into_iter().flatten().filter_map(|runs| pick(*runs)).collect()
+    }
+
+    /// Returns the result of a step, if all of it is there.
+    fn result(&self, step: u32, is_list: bool, completed: u32) -> Option<Box<RawValue>> {
+        let results = self.results.get(&step)?;
+        if u32::try_from(results.len()).ok()? < completed {
+            return None;
+        }
+        let text = match is_list {
+            false => results.first()?.1.clone(),
+            true => {
+                let mut list = Vec::new();
+                for (item, result) in results {
+                    let at = usize::try_from(*item).unwrap_or(usize::MAX);
+                    list.resize(at, "null");
+                    list.push(result);
+                }
+                format!("[{}]", list.join(","))
+            }
+        };
+        RawValue::from_string(text).ok()
+    }
+}
+
+fn step_view(known: &Known, at: usize, step: &stored::Step, items: &Items) -> StepView {
+    let described = &known.definition.steps()[at];
+    let names = |steps: &[usize]| -> Vec<String> {
+        steps.iter().map(|step| known.definition.steps()[*step].name.clone()).collect()
+    };
+    let of = |wanted: bool, name: &str| wanted.then(|| name.to_owned());
+    let target = &described.target;
+    let name = target.reference();
+    let state = &step.state;
+    let number = u32::try_from(at).unwrap_or(u32::MAX);
+    let is_list = described.for_each.is_some();
+    StepView {
+        name: described.name.clone(),
+        status: StepStatus::parse(state.status.as_str()).unwrap_or(StepStatus::Waiting),
+        after: names(&described.after),
+        action: of(matches!(target, Target::Action(_)), name),
+        job_type: of(matches!(target, Target::Type(_)), name),
+        workflow: of(matches!(target, Target::Workflow(_)), name),
+        callback: described.callback,
+        total: state.total,
+        held: state.held,
+        running: state.running,
+        completed: state.completed,
+        failed: state.unsuccessful(),
+        job_ids: items.of(number, |runs| runs.job().map(|job| job.0)),
+        workflow_ids: items.of(number, |runs| runs.workflow().map(|child| child.0)),
+        result: items.result(number, is_list, state.completed).filter(|_| state.completed > 0),
+        error: state.reason.as_ref().map(|reason| reason.text.clone()),
+        started: step.started,
+        finished: step.finished,
+    }
+}

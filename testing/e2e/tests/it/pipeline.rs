@@ -7,19 +7,17 @@ mod receiver;
 mod site;
 
 use std::any::Any;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_cluster::Stop;
 use outlast_e2e::process::run_to_end;
-use outlast_e2e::wait::eventually;
 use serde_json::{Value, json};
 
+use self::arrivals::Arrival;
 use self::site::Site;
 
 /// How long a run of the whole pipeline may take, kills included, on a loaded machine.
 const RUN: Duration = Duration::from_secs(120);
-/// Exit code of a command that does not reach its server.
-const UNREACHABLE: i32 = 6;
 /// What a drain waits for; longer than any step of these files.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -118,12 +116,8 @@ fn delivery_that_is_there_is_recognised_by_its_bytes() {
     let [same, shorter, other] = &files[..] else { panic!("three files") };
     site.receiver().damage(shorter.name(), |bytes| bytes.truncate(5000));
     site.receiver().damage(other.name(), |bytes| bytes[30] ^= 1);
-    let was_there = |name: &str| {
-        let end = Instant::now() + RUN;
-        let sent = run_action(&site.url(), end, "ase.send", &format!("file={name}"));
-        sent["was_there"].clone()
-    };
-    let found = [same, shorter, other].map(|file| was_there(file.name()));
+    let was_there = |file: &Arrival| send(&site.url(), file.name())["was_there"].clone();
+    let found = [same, shorter, other].map(was_there);
     assert_eq!(found, [true, false, false].map(Value::from));
     for file in [shorter, other] {
         site.receiver().expect(file.name(), file.results());
@@ -233,30 +227,27 @@ fn strike(site: &mut Site, kill: Kill, hold: Hold) {
     }
 }
 
-/// The steps of `workflows/nightly.yaml`, one after another: load, then elaborate and send each file.
+/// Starts `workflows/nightly.yaml` and waits for its end.
 fn run_pipeline(server: &str, folder: &str) {
-    let end = Instant::now() + RUN;
-    let loaded = run_action(server, end, "ase.load", &format!("folder={folder}"));
-    assert_eq!(loaded["refused"], json!([]), "{loaded}");
-    let files = loaded["files"].as_array().expect("a list of files");
-    for action in ["ase.elaborate", "ase.send"] {
-        for file in files {
-            let name = file.as_str().expect("a name");
-            run_action(server, end, action, &format!("file={name}"));
-        }
-    }
+    let parameter = format!("folder={folder}");
+    let words = ["workflows", "run", "ase.nightly", "-p", &parameter, "--wait", "-o", "json"];
+    let ended = run_to_end(&[&words[..], &["--server", server]].concat(), RUN);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let workflow: Value = serde_json::from_str(&ended.stdout).expect("a workflow as JSON");
+    let steps = workflow["steps"].as_array().expect("its steps");
+    let names: Vec<_> = steps.iter().map(|step| (&step["name"], &step["status"])).collect();
+    let completed = ["load", "elaborate", "send", "report"];
+    assert!(names.iter().all(|(_, status)| *status == "completed"), "{workflow:#}");
+    assert!(names.iter().map(|(name, _)| *name).eq(completed), "{workflow:#}");
+    assert_eq!(steps[0]["result"]["refused"], json!([]), "{workflow:#}");
 }
 
-/// Runs an action, waits for its job, and returns its result.
-fn run_action(server: &str, end: Instant, action: &str, parameter: &str) -> Value {
-    let words = ["run", action, "-p", parameter, "--wait", "-o", "json", "--server", server];
-    let left = || end.saturating_duration_since(Instant::now());
-    // While the server is away no job can be stored.
-    let ended = eventually(&format!("{action} is accepted"), left(), || {
-        let ended = run_to_end(&words, left());
-        (ended.code != Some(UNREACHABLE)).then_some(ended)
-    });
-    assert_eq!(ended.code, Some(0), "{action} {parameter}: {}", ended.stderr);
+/// Sends a file, and returns what its job gives.
+fn send(server: &str, file: &str) -> Value {
+    let parameter = format!("file={file}");
+    let words = ["run", "ase.send", "-p", &parameter, "--wait", "-o", "json", "--server", server];
+    let ended = run_to_end(&words, RUN);
+    assert_eq!(ended.code, Some(0), "{file}: {}", ended.stderr);
     let job: Value = serde_json::from_str(&ended.stdout).expect("a job as JSON");
     job["result"].clone()
 }

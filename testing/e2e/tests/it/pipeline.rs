@@ -160,14 +160,17 @@ fn run_with(site: &mut Site, kill: Kill) {
     table.run("begin; lock table ase.reading in share mode").expect("a lock");
     drop(gate);
     site.await_number(&format!("{waiting} = 'relation'"), 1);
+    site.await_running(Step::Load.action());
     strike(site, kill, Box::new(table));
 
     let computing = "select count(*) from pg_stat_activity \
                      where application_name = 'ase-solver' and query like 'COPY%'";
     site.await_number(computing, 1);
+    site.await_running(Step::Elaborate.action());
     strike(site, kill, Box::new(solver));
 
     site.receiver().await_half(second, RUN);
+    site.await_running(Step::Send.action());
     strike(site, kill, Box::new(upload));
 
     run.join().unwrap_or_else(|_| panic!("{kill:?}: the pipeline does not finish"));

@@ -173,12 +173,20 @@ impl Site {
     /// How attempts of all jobs of an action ended that did not complete, oldest first.
     pub(super) fn ends_of(&self, action: &str) -> Vec<String> {
         let api = Api::new(&self.server.url());
-        let jobs = api.get("/api/v1/executions?limit=1000").expect(200)["data"].clone();
-        let mut jobs: Vec<&Value> = jobs.as_array().expect("a list").iter().collect();
-        jobs.retain(|job| job["action_ref"] == action);
-        jobs.sort_by_key(|job| job["id"].as_str().expect("an id"));
+        let mut jobs = jobs_of(&api, action);
+        jobs.sort_by_key(|job| job["id"].to_string());
         let outcomes = jobs.iter().flat_map(|job| api.outcomes(job["id"].as_str().expect("an id")));
         outcomes.filter(|outcome| outcome != "completed").collect()
+    }
+
+    /// Waits until the server knows that a job of this action has started.
+    #[track_caller]
+    pub(super) fn await_running(&self, action: &str) {
+        let api = Api::new(&self.server.url());
+        eventually("the step runs", within(LEASE), || {
+            let is_running = |job: &Value| job["status"] == "running";
+            jobs_of(&api, action).iter().any(is_running).then_some(())
+        });
     }
 
     pub(super) fn url(&self) -> String {
@@ -263,6 +271,13 @@ const OPEN_TRANSACTIONS: &str = "select count(*) from pg_stat_activity \
                                  and pid <> pg_backend_pid() and xact_start is not null";
 const LOCKS: &str = "select count(*) from pg_locks l left join pg_class c on c.oid = l.relation \
                      where l.locktype = 'advisory' or c.relnamespace = 'ase'::regnamespace";
+
+fn jobs_of(api: &Api, action: &str) -> Vec<Value> {
+    let jobs = api.get("/api/v1/executions?limit=1000").expect(200)["data"].clone();
+    let mut jobs = jobs.as_array().expect("a list").clone();
+    jobs.retain(|job| job["action_ref"] == action);
+    jobs
+}
 
 fn example(path: &str) -> PathBuf {
     Path::new(EXAMPLE).join(path)

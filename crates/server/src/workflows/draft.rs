@@ -26,7 +26,7 @@ use tokio::task::JoinError;
 
 use super::job::{self, Common};
 use super::known::Known;
-use super::service::{self, WorkflowError};
+use super::service::{self, Child, WorkflowError};
 use super::stored::{Progress, Step, StopWord};
 use crate::engine::Engine;
 use crate::intake::IntakeError;
@@ -415,15 +415,12 @@ impl<'a> Draft<'a> {
                 Some(format!("took longer than its time limit of {} s", most.0.div_ceil(1000)))
             }
             WorkflowStatus::Failed => {
-                let steps = self.known.definition.order().iter();
-                steps.filter(|step| self.state.steps[**step].status.is_unsuccessful()).find_map(
-                    |step| {
-                        let name = &self.known.definition.steps()[*step].name;
-                        let state = &self.state.steps[*step];
-                        let why = state.reason.as_ref().map(|reason| reason.text.as_str());
-                        Some(format!("step `{name}`: {}", why.unwrap_or(state.status.as_str())))
-                    },
-                )
+                let mut steps = self.known.definition.order().iter().copied();
+                let step = steps.find(|step| self.state.steps[*step].status.is_unsuccessful())?;
+                let (name, state) =
+                    (&self.known.definition.steps()[step].name, &self.state.steps[step]);
+                let why = state.reason.as_ref().map(|reason| reason.text.as_str());
+                Some(format!("step `{name}`: {}", why.unwrap_or(state.status.as_str())))
             }
         }
     }
@@ -519,7 +516,8 @@ impl<'a> Draft<'a> {
         let common = self.common();
         if let Target::Workflow(reference) = &described.target {
             let id = WorkflowId(job::id_of(common, of));
-            let new = service::child(self.engine.settings(), self.known, id, reference, input, of)?;
+            let child = Child { id, of, reference, input };
+            let new = service::child(self.engine.settings(), self.known, child)?;
             self.started.push(StartedWorkflow { id, new, state: waiting_to_begin(self.now) });
             // The row of an item that a job carries out comes with the job.
             self.children.push(ItemRecord {
@@ -532,13 +530,14 @@ impl<'a> Draft<'a> {
             });
             return Ok(());
         }
-        let job = job::plan(self.engine.settings(), common, described, of, input, results)?;
+        let job = job::plan(common, described, of, input, results)?;
         self.jobs.push(job);
         Ok(())
     }
 
     fn common(&self) -> Common<'a> {
         Common {
+            settings: self.engine.settings(),
             id: self.id,
             name: &self.known.new.name,
             tenant: Some(self.known.new.tenant.as_str()).filter(|tenant| !tenant.is_empty()),

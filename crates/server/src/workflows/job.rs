@@ -26,6 +26,7 @@ const PARENT_RESULTS: &str = "parent_results";
 /// What the jobs of a workflow have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common<'a> {
+    pub(super) settings: &'a Settings,
     pub(super) id: WorkflowId,
     pub(super) name: &'a str,
     pub(super) tenant: Option<&'a str>,
@@ -59,7 +60,6 @@ pub(super) fn uuid(at: Timestamp, digest: &[u8]) -> Uuid {
 /// Plans the job of an item. Its type or action is given `input`, and the standard's jobs are shown
 /// `results`.
 pub(super) fn plan(
-    settings: &Settings,
     common: Common<'_>,
     step: &StepDefinition,
     item: WorkflowItem,
@@ -74,11 +74,16 @@ pub(super) fn plan(
         Target::Type(job_type) => {
             let text = of_type(common, step, job_type, input).to_string();
             let requester = Requester { tenant: common.tenant, name: Some(&by) };
-            ojs::plan(settings, enqueue::one(text.as_bytes())?, requester, common.now)?
+            ojs::plan(common.settings, enqueue::one(text.as_bytes())?, requester, common.now)?
         }
         Target::Action(action) | Target::Workflow(action) => {
             let text = of_action(common, step, action, input).to_string();
-            execution::plan(settings, Request::read(text.as_bytes())?, Some(&by), common.now)?
+            execution::plan(
+                common.settings,
+                Request::read(text.as_bytes())?,
+                Some(&by),
+                common.now,
+            )?
         }
     };
     job.id = JobId(id_of(common, item));

@@ -274,14 +274,20 @@ fn invalid(reference: &str, violations: Vec<Violation>) -> IntakeError {
     IntakeError::InvalidParameters { reference: reference.to_owned(), violations }
 }
 
+/// A workflow that an item of another starts.
+pub(super) struct Child<'a> {
+    pub(super) id: WorkflowId,
+    /// The item.
+    pub(super) of: WorkflowItem,
+    pub(super) reference: &'a str,
+    pub(super) input: Value,
+}
+
 /// Returns the workflow that an item of another starts.
 pub(super) fn child(
     settings: &Settings,
     parent: &Known,
-    id: WorkflowId,
-    reference: &str,
-    input: Value,
-    of: WorkflowItem,
+    Child { id, of, reference, input }: Child<'_>,
 ) -> Result<NewWorkflow, Unmade> {
     let depth = parent.stored.depth + 1;
     if depth >= SUB_WORKFLOWS_MAX {
@@ -323,6 +329,7 @@ fn check(
     now: Timestamp,
 ) -> Result<(), WorkflowError> {
     let common = Common {
+        settings,
         id,
         name: &known.new.name,
         tenant: None,
@@ -332,7 +339,7 @@ fn check(
         now,
     };
     for (at, step) in known.definition.steps().iter().enumerate() {
-        let checked = check_step(settings, common, step, at);
+        let checked = check_step(common, step, at);
         checked.map_err(|error| match error {
             WorkflowError::Intake(error) => WorkflowError::Step { step: step.name.clone(), error },
             other => other,
@@ -341,13 +348,8 @@ fn check(
     Ok(())
 }
 
-fn check_step(
-    settings: &Settings,
-    common: Common<'_>,
-    step: &StepDefinition,
-    at: usize,
-) -> Result<(), WorkflowError> {
-    let packs = settings.packs.current();
+fn check_step(common: Common<'_>, step: &StepDefinition, at: usize) -> Result<(), WorkflowError> {
+    let packs = common.settings.packs.current();
     match &step.target {
         Target::Workflow(reference) => {
             packs.workflow(reference).map(|_| ()).ok_or_else(|| unknown(&packs, reference))
@@ -359,7 +361,7 @@ fn check_step(
                 item: 0,
                 keeps_result: false,
             };
-            job::plan(settings, common, step, of, step.input.to_json(), None)?;
+            job::plan(common, step, of, step.input.to_json(), None)?;
             Ok(())
         }
         Target::Action(reference) => {

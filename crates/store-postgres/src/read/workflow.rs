@@ -168,8 +168,11 @@ pub(crate) async fn items(
     };
     let step = query.step.map(i64::from);
     let limit = i64::from(query.limit);
-    let rows =
-        reader.all(sql, &[&query.with_values, &query.workflow.0, &step, &which, &limit]).await?;
+    let after = query.after.map_or((-1, 0), |(step, item)| (i64::from(step), i64::from(item)));
+    let bytes = i64::try_from(query.bytes).unwrap_or(i64::MAX);
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&query.with_values, &query.workflow.0, &step, &which, &limit, &after.0, &after.1, &bytes];
+    let rows = reader.all(sql, &values).await?;
     let read = |row: &Row| {
         let word: &str = get(row, 2)?;
         let damaged =

@@ -25,6 +25,7 @@ cases![
     workflow_that_was_changed_since_is_not_written,
     two_writes_of_one_batch_see_each_other,
     steps_and_items_are_kept_as_they_were_written_last,
+    items_are_read_page_by_page_as_far_as_they_fit,
     each_way_to_end_is_noted_once,
     only_the_last_of_several_attempts_is_an_end,
     result_is_noted_if_the_workflow_needs_it,
@@ -277,35 +278,42 @@ fn steps_and_items_are_kept_as_they_were_written_last<H: Harness>(world: &mut Wo
     };
     assert!(world.write_workflow(change).is_ok());
     assert_eq!(world.look(1).steps[1], step(1, r#"{"status":"running"}"#));
-    assert_eq!(world.items(1, WhichItems::Completed), [done.clone()]);
+    assert_eq!(world.items(1, WhichItems::Completed), std::slice::from_ref(&done));
     assert_eq!(world.items(1, WhichItems::Unsuccessful), [lost]);
     assert_eq!(world.items(1, WhichItems::Running), [child]);
-    let query = ItemQuery {
+}
+
+fn items_are_read_page_by_page_as_far_as_they_fit<H: Harness>(world: &mut World<'_, H>) {
+    let done = |n: u32, result: &str| ItemRecord {
+        state: ItemState::Ended(ItemOutcome::Completed),
+        runs: Some(Runs::Workflow(workflow_id(8))),
+        input: None,
+        result: Some(result.into()),
+        ..held(n, "")
+    };
+    let items = [0, 1, 2].map(|n| done(n, "[1234567]")).to_vec();
+    let made = WriteWorkflow { items, ..write(1, None) };
+    assert!(world.write_workflow(made).is_ok());
+    let many = ItemQuery {
         workflow: workflow_id(1),
         step: None,
         which: WhichItems::All,
         with_values: false,
         after: None,
-        limit: 1,
+        limit: 100,
         bytes: 0,
     };
-    let first = world.ask(world.store().workflow_items(query));
-    assert_eq!(first, [ItemRecord { result: None, ..done.clone() }]);
-    let other = ItemQuery { step: Some(0), ..query };
-    assert_eq!(world.ask(world.store().workflow_items(other)), []);
     let places = |world: &World<'_, H>, query: ItemQuery| -> Vec<u32> {
         world.ask(world.store().workflow_items(query)).iter().map(|item| item.item).collect()
     };
-    let many = ItemQuery { limit: 100, ..query };
+    let first = world.ask(world.store().workflow_items(ItemQuery { limit: 1, ..many }));
+    assert_eq!(first, [ItemRecord { result: None, ..done(0, "") }]);
     assert_eq!(places(world, many), [0, 1, 2]);
+    assert_eq!(places(world, ItemQuery { step: Some(0), ..many }), Vec::<u32>::new());
     assert_eq!(places(world, ItemQuery { after: Some((1, 0)), ..many }), [1, 2]);
     assert_eq!(places(world, ItemQuery { after: Some((0, 7)), ..many }), [0, 1, 2]);
-    assert_eq!(places(world, ItemQuery { after: Some((1, 2)), ..many }), []);
+    assert_eq!(places(world, ItemQuery { after: Some((1, 2)), ..many }), Vec::<u32>::new());
     // As many as fit, and one at least.
-    let long = ItemRecord { result: Some("[1234567]".into()), ..done };
-    let items = [0, 1, 2].map(|n| ItemRecord { item: n, ..long.clone() }).to_vec();
-    let change = WriteWorkflow { items, ..write(1, Some(revision + 1)) };
-    assert!(world.write_workflow(change).is_ok());
     let of = |bytes| ItemQuery { with_values: true, bytes, ..many };
     assert_eq!(places(world, of(27)), [0, 1, 2]);
     assert_eq!(places(world, of(26)), [0, 1]);

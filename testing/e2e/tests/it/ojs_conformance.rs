@@ -62,6 +62,11 @@ fn level_2_cron_overlap() {
 }
 
 #[test]
+fn level_3_workflows() {
+    check("3");
+}
+
+#[test]
 fn unique_jobs_of_level_4() {
     check_those("4", "L4-UNIQ");
 }

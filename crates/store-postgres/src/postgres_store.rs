@@ -29,7 +29,8 @@ use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
+    WorkflowRecord,
 };
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -475,14 +476,8 @@ impl Store for PostgresStore {
         read::workflow::items(&self.inner.readers.get().await?, &query).await
     }
 
-    async fn workflows_to_look_at(
-        &self,
-        ends_from: Timestamp,
-        until: Timestamp,
-        max: u32,
-    ) -> Result<Vec<WorkflowId>, StoreError> {
-        let reader = self.inner.background.get().await?;
-        read::workflow::to_look_at(&reader, ends_from, until, max).await
+    async fn due_workflows(&self, query: DueWorkflows) -> Result<Vec<WorkflowId>, StoreError> {
+        read::workflow::due(&self.inner.background.get().await?, query).await
     }
 
     async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {
@@ -592,10 +587,9 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.inner.notifier.close();
-        self.inner.readers.close();
-        self.inner.background.close();
-        self.inner.lookers.close();
+        let Inner { notifier, readers, background, lookers, .. } = &*self.inner;
+        notifier.close();
+        [readers, background, lookers].iter().for_each(|all| all.close());
         for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
             if let Some(mut writer) = writer.lock().await.take() {
                 writer.close();

@@ -36,12 +36,10 @@ use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
-use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Standing;
 use outlast_core::worker::order::{GivenOrder, StandingOrder};
-use outlast_core::workflow::WorkflowId;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
 use outlast_store::command::{
@@ -52,9 +50,7 @@ use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::{LimitRecord, Miscount};
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Moved, Pruned, Reply};
-use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::KeyHolder;
-use outlast_store::workflow::{ItemRecord, StepRecord, WorkflowRecord};
 
 use crate::apply::batch::BatchState;
 use crate::apply::claim::lane::LaneGate;
@@ -64,7 +60,9 @@ use crate::apply::step::{Step, needs_class, step};
 use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::rules::Context;
+pub use schedule::ScheduleTables;
 use unique::Free;
+pub use workflow::WorkflowTables;
 
 /// A batch in progress: an open transaction, and what has been read in it.
 ///
@@ -323,63 +321,6 @@ pub trait LimitTables: Transaction {
     /// Locks gates and counts again who holds them, with what the batch has done so far; returns
     /// those that count wrongly. A gate that another transaction has locked is left out.
     async fn recount(&mut self, gates: &[GateId]) -> Result<Vec<Miscount>, Self::Error>;
-}
-
-/// Schedules.
-#[expect(
-    async_fn_in_trait,
-    reason = "an embedded database has no futures that other threads could run"
-)]
-pub trait ScheduleTables: Transaction {
-    /// Loads and locks a schedule.
-    async fn find_schedule(
-        &mut self,
-        name: &ScheduleName,
-    ) -> Result<Option<ScheduleRecord>, Self::Error>;
-
-    /// Counts the schedules.
-    async fn count_schedules(&mut self) -> Result<usize, Self::Error>;
-
-    /// Stores a schedule, in place of the one that was `found` under its name.
-    fn write_schedule(
-        &mut self,
-        record: &ScheduleRecord,
-        found: Option<&ScheduleRecord>,
-    ) -> Result<(), Self::Error>;
-
-    /// Deletes a schedule.
-    fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Self::Error>;
-}
-
-/// Workflows.
-#[expect(
-    async_fn_in_trait,
-    reason = "an embedded database has no futures that other threads could run"
-)]
-pub trait WorkflowTables: Transaction {
-    /// Loads and locks a workflow, without its definition.
-    async fn find_workflow(
-        &mut self,
-        id: WorkflowId,
-    ) -> Result<Option<WorkflowRecord>, Self::Error>;
-
-    /// Stores a workflow that was not found.
-    fn make_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
-
-    /// Stores a workflow, unless one of its id is there.
-    fn start_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
-
-    /// Stores what can change of a workflow that was found.
-    fn change_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
-
-    /// Stores how steps stand, in place of how they stood.
-    fn write_steps(&mut self, id: WorkflowId, steps: &[StepRecord]) -> Result<(), Self::Error>;
-
-    /// Stores how items stand, in place of how they stood.
-    fn write_items(&mut self, id: WorkflowId, items: Vec<ItemRecord>) -> Result<(), Self::Error>;
-
-    /// Deletes ends of items, by number.
-    fn take_ends(&mut self, id: WorkflowId, numbers: &[i64]) -> Result<(), Self::Error>;
 }
 
 /// Which server leads a task.

@@ -26,7 +26,8 @@ use outlast_store::record::{
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
+    WorkflowRecord,
 };
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -290,14 +291,8 @@ impl Store for SqliteStore {
         self.read(move |db| read::workflow::items(db, &query)).await
     }
 
-    async fn workflows_to_look_at(
-        &self,
-        ends_from: Timestamp,
-        until: Timestamp,
-        max: u32,
-    ) -> Result<Vec<WorkflowId>, StoreError> {
-        self.read_in_background(move |db| read::workflow::to_look_at(db, ends_from, until, max))
-            .await
+    async fn due_workflows(&self, query: DueWorkflows) -> Result<Vec<WorkflowId>, StoreError> {
+        self.read_in_background(move |db| read::workflow::due(db, query)).await
     }
 
     async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {

@@ -59,6 +59,7 @@ pub mod sweep;
 pub mod unique;
 pub mod worker;
 pub mod workflow;
+pub mod workflow_lists;
 mod world;
 
 use std::future::Future;
@@ -129,6 +130,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         standing::cases(),
         worker::cases(),
         workflow::cases(),
+        workflow_lists::cases(),
         plain::cases(),
         order::cases(),
         failover::cases(),

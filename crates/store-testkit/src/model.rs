@@ -62,7 +62,8 @@ use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::store::{Clock, Store};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
+    WorkflowRecord,
 };
 
 use tables::Tables;
@@ -316,13 +317,8 @@ impl Store for ModelStore {
         Ok(self.open()?.items_of(&query))
     }
 
-    async fn workflows_to_look_at(
-        &self,
-        ends_from: Timestamp,
-        until: Timestamp,
-        max: u32,
-    ) -> Result<Vec<WorkflowId>, StoreError> {
-        Ok(self.open()?.workflows_to_look_at(ends_from, until, max))
+    async fn due_workflows(&self, query: DueWorkflows) -> Result<Vec<WorkflowId>, StoreError> {
+        Ok(self.open()?.due_workflows(query))
     }
 
     async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError> {

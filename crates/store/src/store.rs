@@ -32,7 +32,8 @@ use crate::schedule::{ScheduleQuery, ScheduleRecord};
 use crate::signal::{Heard, Signal};
 use crate::tally::{ClassCounts, Counts};
 use crate::workflow::{
-    ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
+    WorkflowRecord,
 };
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
@@ -148,15 +149,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns items of a workflow, by step and item.
     async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError>;
 
-    /// Returns workflows that a server must look at, at most `max`: those that are due until a time,
-    /// and those with ends noted until then, of ends noted from `ends_from` on. It takes as long as
-    /// there are such workflows, whatever others there are.
-    async fn workflows_to_look_at(
-        &self,
-        ends_from: Timestamp,
-        until: Timestamp,
-        max: u32,
-    ) -> Result<Vec<WorkflowId>, StoreError>;
+    /// Returns workflows that a server must look at. It takes as long as there are such workflows,
+    /// whatever others there are.
+    async fn due_workflows(&self, query: DueWorkflows) -> Result<Vec<WorkflowId>, StoreError>;
 
     /// Counts workflows.
     async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError>;

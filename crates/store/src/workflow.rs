@@ -247,6 +247,17 @@ pub struct WorkflowQuery {
     pub limit: u32,
 }
 
+/// Which workflows a server must look at: those that are due, and those with ends that no server took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DueWorkflows {
+    /// Due until this time, or with ends noted until then.
+    pub until: Timestamp,
+    /// Only ends noted from this time on.
+    pub ends_from: Timestamp,
+    /// How many at most.
+    pub max: u32,
+}
+
 /// How workflows stand, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WorkflowCounts {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::workflow::WorkflowId;
+use outlast_store::workflow::DueWorkflows;
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
@@ -20,8 +21,8 @@ use crate::workflows::service::WorkflowError;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long ends are left to the server that noted them.
 const STEP_IN: Span = Span(600);
-/// How far back a look goes for ends that nobody took: most of the rows before them are deleted ones, which
-/// would be walked over each time. The first look goes back to the beginning.
+/// How far back a look goes for ends that no server took: most of the rows before them are deleted ones,
+/// which would be walked over each time. The first look goes back to the beginning.
 const BACK: Span = Span::from_secs(600);
 /// How many workflows one look at the store finds.
 const AT_ONCE: u32 = 1_000;
@@ -59,7 +60,7 @@ struct Monitor {
     looks: JoinSet<()>,
     /// Which workflow each of them is about. A look that panics has no other way to say so.
     looked_at: HashMap<Id, WorkflowId>,
-    /// From when on there may be ends that nobody took.
+    /// From when on there may be ends that no server took.
     ends_from: Timestamp,
     /// When the store is asked next.
     next: Instant,
@@ -72,7 +73,9 @@ impl Monitor {
         let now = self.engine.now().await?;
         let until = Timestamp(now.0.saturating_sub_unsigned(STEP_IN.0));
         let store = self.engine.store();
-        let found = store.workflows_to_look_at(self.ends_from, until, AT_ONCE).await?;
+        let found = store
+            .due_workflows(DueWorkflows { until, ends_from: self.ends_from, max: AT_ONCE })
+            .await?;
         let is_all = u32::try_from(found.len()).is_ok_and(|count| count < AT_ONCE);
         let counts = store.workflow_counts().await?;
         self.engine.counters().workflows(&counts, now);

@@ -3,38 +3,35 @@
 //! Items that the draft changes lie over those of the store. What is read of the store may be older than
 //! the workflow's row; then the write is refused, since the row has changed.
 
+mod items;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use outlast_core::time::{Span, Timestamp};
-use outlast_core::workflow::{ItemOutcome, WorkflowId, WorkflowItem};
+use outlast_core::workflow::{ItemOutcome, WorkflowId};
 use outlast_store::command::{NewJob, WriteWorkflow};
 use outlast_store::event::EventName;
 use outlast_store::workflow::{
-    ItemEnd, ItemHappened, ItemQuery, ItemRecord, ItemState, Runs, StartedWorkflow, UntakenEnd,
-    WhichItems, WorkflowEvent, WorkflowState as StoredState,
+    ItemEnd, ItemHappened, ItemRecord, ItemState, Runs, StartedWorkflow, UntakenEnd, WhichItems,
+    WorkflowEvent, WorkflowState as StoredState,
 };
 use outlast_workflow::advance::{Inputs, ValueError, Values, result};
-use outlast_workflow::limits::INPUTS_BYTES_MAX;
 use outlast_workflow::{
-    Advance, Effect, Event, ItemEnd as EndOfItem, Refusal, StepState, StepStatus, Target,
-    WorkflowState, WorkflowStatus, advance, reads,
+    Advance, Effect, Event, ItemEnd as EndOfItem, Refusal, StepState, StepStatus, WorkflowState,
+    WorkflowStatus, advance, reads,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::task::JoinError;
 
-use super::job::{self, Common};
+pub(super) use items::Unmade;
+
 use super::known::Known;
-use super::service::{self, Child, WorkflowError};
+use super::service::WorkflowError;
 use super::stored::{Progress, Step, StopWord};
 use crate::engine::Engine;
-use crate::intake::IntakeError;
 
-/// How many items are read at once.
-const PAGE: u32 = 1_000;
-/// How many bytes of their inputs or results are.
-const PAGE_BYTES: usize = 8 * 1024 * 1024;
 /// How long after a write a workflow that is ending is looked at again: what still runs is cancelled
 /// again.
 const STOP_AGAIN: Span = Span::from_secs(1);
@@ -54,9 +51,9 @@ pub(super) struct Draft<'a> {
     /// Whether an action that this server does not know is left to other servers for now.
     pub(super) is_patient: bool,
     /// Items that changed, over those of the store.
-    items: BTreeMap<(u32, u32), ItemRecord>,
+    items: BTreeMap<Place, ItemRecord>,
     /// Items that are carried out from now on; they are not among `items`.
-    placed: BTreeSet<(u32, u32)>,
+    placed: BTreeSet<Place>,
     /// Those of them that a workflow carries out.
     children: Vec<ItemRecord>,
     /// Items that could not be started.
@@ -67,6 +64,28 @@ pub(super) struct Draft<'a> {
     ends: Vec<ItemEnd>,
     taken: Vec<i64>,
     events: Vec<WorkflowEvent>,
+}
+
+/// An item of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    step: u32,
+    item: u32,
+}
+
+/// Items of one step that ended.
+#[derive(Default)]
+struct Group {
+    step: u32,
+    ends: Vec<EndOfItem>,
+}
+
+/// How a workflow stood when it was read.
+pub(super) struct Standing {
+    pub(super) state: WorkflowState,
+    pub(super) steps: Vec<Step>,
+    pub(super) progress: Progress,
+    pub(super) finished: Option<Timestamp>,
 }
 
 /// Results of steps, read before they are asked for.
@@ -119,9 +138,8 @@ impl<'a> Draft<'a> {
         id: WorkflowId,
         known: &'a Arc<Known>,
         now: Timestamp,
-        read: (WorkflowState, Vec<Step>, Progress, Option<Timestamp>),
+        Standing { state, steps, progress, finished }: Standing,
     ) -> Self {
-        let (state, steps, progress, finished) = read;
         let times = steps.iter().map(|step| (step.started, step.finished)).collect();
         let is_stored = progress.begun;
         let fresh = Self::new(engine, id, known, now);
@@ -170,34 +188,33 @@ impl<'a> Draft<'a> {
     /// Plays the ends that were noted. Those of an item that something else carries out by now, or that
     /// has ended before, are passed over.
     pub(super) async fn take(&mut self, ends: Vec<UntakenEnd>) -> Result<(), WorkflowError> {
-        let mut group: (u32, Vec<EndOfItem>) = (0, Vec::new());
+        let mut group = Group::default();
         for UntakenEnd { number, end, item } in ends {
             self.taken.push(number);
-            let key = (end.of.step, end.of.item);
-            let over = self.items.get(&key).map(|item| (item.state, item.runs));
+            let place = Place { step: end.of.step, item: end.of.item };
+            let over = self.items.get(&place).map(|item| (item.state, item.runs));
             let Some((state, Some(runs))) = over.or(item) else { continue };
-            if runs != end.runs || self.placed.contains(&key) {
+            if runs != end.runs || self.placed.contains(&place) {
                 continue;
             }
             match (end.what, state) {
                 (ItemHappened::Ended(outcome), ItemState::Running) => {
-                    if group.0 != key.0 {
-                        let group = std::mem::take(&mut group);
-                        self.end_items(group).await?;
+                    if group.step != place.step {
+                        self.end_items(std::mem::take(&mut group)).await?;
                     }
-                    self.put(key, ItemState::Ended(outcome), Some(runs), end.result);
-                    group.0 = key.0;
-                    group.1.push(EndOfItem { item: key.1, outcome, error: end.error });
+                    self.put(place, ItemState::Ended(outcome), Some(runs), end.result);
+                    group.step = place.step;
+                    group.ends.push(EndOfItem { item: place.item, outcome, error: end.error });
                 }
                 (ItemHappened::Replayed, ItemState::Ended(outcome))
                     if outcome != ItemOutcome::Completed =>
                 {
                     self.end_items(std::mem::take(&mut group)).await?;
-                    self.put(key, ItemState::Running, Some(runs), None);
-                    let event = Event::ItemReplayed { step: index(key.0), outcome };
+                    self.put(place, ItemState::Running, Some(runs), None);
+                    let event = Event::ItemReplayed { step: index(place.step), outcome };
                     if self.play(event).await?.is_err() {
                         // The workflow is ending. The job runs for itself.
-                        self.put(key, state, Some(runs), None);
+                        self.put(place, state, Some(runs), None);
                     }
                 }
                 (ItemHappened::Ended(_) | ItemHappened::Replayed, _) => {}
@@ -206,8 +223,7 @@ impl<'a> Draft<'a> {
         self.end_items(group).await
     }
 
-    async fn end_items(&mut self, group: (u32, Vec<EndOfItem>)) -> Result<(), WorkflowError> {
-        let (step, ends) = group;
+    async fn end_items(&mut self, Group { step, ends }: Group) -> Result<(), WorkflowError> {
         if ends.is_empty() {
             return Ok(());
         }
@@ -219,15 +235,10 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    fn put(
-        &mut self,
-        (step, item): (u32, u32),
-        state: ItemState,
-        runs: Option<Runs>,
-        result: Option<String>,
-    ) {
+    fn put(&mut self, place: Place, state: ItemState, runs: Option<Runs>, result: Option<String>) {
+        let Place { step, item } = place;
         let record = ItemRecord { step, item, state, runs, input: None, result };
-        self.items.insert((step, item), record);
+        self.items.insert(place, record);
     }
 
     /// Plays an event, and the ends of items that cannot be started.
@@ -346,13 +357,13 @@ impl<'a> Draft<'a> {
                         input: Some(input.to_string()),
                         result: None,
                     };
-                    self.items.insert((at, item), record);
+                    self.items.insert(Place { step: at, item }, record);
                 }
             }
             Effect::HoldUnsuccessful { step } => {
                 for item in self.items_of(step, WhichItems::Unsuccessful, usize::MAX).await? {
                     let held = ItemRecord { state: ItemState::Held, result: None, ..item };
-                    self.items.insert((held.step, held.item), held);
+                    self.items.insert(place_of(&held), held);
                 }
             }
             Effect::EnqueueItems { step, count } | Effect::StartWorkflows { step, count } => {
@@ -362,7 +373,7 @@ impl<'a> Draft<'a> {
                 let cancelled = ItemState::Ended(ItemOutcome::Cancelled);
                 for item in self.items_of(step, WhichItems::Held, usize::MAX).await? {
                     let item = ItemRecord { state: cancelled, ..item };
-                    self.items.insert((item.step, item.item), item);
+                    self.items.insert(place_of(&item), item);
                 }
             }
             Effect::StepEnded { step, status } => {
@@ -425,209 +436,6 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Returns the first items of a step that are so, the draft's over the store's.
-    async fn items_of(
-        &self,
-        step: usize,
-        which: WhichItems,
-        most: usize,
-    ) -> Result<Vec<ItemRecord>, WorkflowError> {
-        let at = number(step);
-        let mut found: BTreeMap<u32, ItemRecord> = self
-            .items
-            .range((at, 0)..=(at, u32::MAX))
-            .filter(|(_, item)| which.contains(item.state))
-            .map(|((_, item), record)| (*item, record.clone()))
-            .collect();
-        let (mut after, mut count) = (None, 0);
-        while self.is_stored && count < most {
-            let query = ItemQuery {
-                workflow: self.id,
-                step: Some(at),
-                which,
-                with_values: true,
-                after,
-                limit: PAGE,
-                bytes: PAGE_BYTES,
-            };
-            let page = self.engine.store().workflow_items(query).await?;
-            let Some(last) = page.last() else { break };
-            after = Some((last.step, last.item));
-            for item in page {
-                let key = (item.step, item.item);
-                if !self.items.contains_key(&key) && !self.placed.contains(&key) {
-                    found.insert(item.item, item);
-                    count += 1;
-                }
-            }
-        }
-        Ok(found.into_values().take(most).collect())
-    }
-
-    /// Starts the next items of a step.
-    async fn start(&mut self, step: usize, count: usize) -> Result<(), WorkflowError> {
-        let described = &self.known.definition.steps()[step];
-        let results = match self.known.definition.form.passes_results() {
-            true => Some(self.results_before(step).await?),
-            false => None,
-        };
-        for item in self.items_of(step, WhichItems::Held, count).await? {
-            let key = (item.step, item.item);
-            let of = WorkflowItem {
-                workflow: self.id,
-                step: item.step,
-                item: item.item,
-                keeps_result: self.known.keeps_results[step],
-            };
-            let made = match self.input_of(&item, &described.target).await? {
-                Ok(input) => self.make(step, of, input, results.as_deref()),
-                Err(reason) => Err(reason.into()),
-            };
-            match made {
-                Ok(()) => {
-                    self.items.remove(&key);
-                    self.placed.insert(key);
-                }
-                Err(Unmade::Unknown(reason)) if self.is_patient => {
-                    return Err(WorkflowError::Later(reason));
-                }
-                Err(Unmade::Unknown(reason) | Unmade::Impossible(reason)) => {
-                    let outcome = ItemOutcome::Failed;
-                    // Its input stays: a retry may find what was missing.
-                    let state = ItemState::Ended(outcome);
-                    self.items.insert(key, ItemRecord { state, ..item });
-                    let end = EndOfItem { item: key.1, outcome, error: Some(reason) };
-                    self.failed.entry(step).or_default().push(end);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes what carries out an item.
-    fn make(
-        &mut self,
-        step: usize,
-        of: WorkflowItem,
-        input: Value,
-        results: Option<&[Value]>,
-    ) -> Result<(), Unmade> {
-        let described = &self.known.definition.steps()[step];
-        let common = self.common();
-        if let Target::Workflow(reference) = &described.target {
-            let id = WorkflowId(job::id_of(common, of));
-            let child = Child { id, of, reference, input };
-            let new = service::child(self.engine.settings(), self.known, child)?;
-            self.started.push(StartedWorkflow { id, new, state: waiting_to_begin(self.now) });
-            // The row of an item that a job carries out comes with the job.
-            self.children.push(ItemRecord {
-                step: of.step,
-                item: of.item,
-                state: ItemState::Running,
-                runs: Some(Runs::Workflow(id)),
-                input: None,
-                result: None,
-            });
-            return Ok(());
-        }
-        let job = job::plan(common, described, of, input, results)?;
-        self.jobs.push(job);
-        Ok(())
-    }
-
-    fn common(&self) -> Common<'a> {
-        Common {
-            settings: self.engine.settings(),
-            id: self.id,
-            name: &self.known.new.name,
-            tenant: Some(self.known.new.tenant.as_str()).filter(|tenant| !tenant.is_empty()),
-            labels: &self.known.stored.labels,
-            keys: &self.known.stored.keys,
-            retries: self.progress.retries,
-            now: self.now,
-        }
-    }
-
-    /// Returns what an item is given: as it was rendered, or as what carried it out before was given.
-    async fn input_of(
-        &self,
-        item: &ItemRecord,
-        target: &Target,
-    ) -> Result<Result<Value, String>, WorkflowError> {
-        let gone =
-            || "what it was given was deleted with its job; begin the workflow again".to_owned();
-        let text = match (&item.input, item.runs) {
-            (Some(input), _) => Some(input.clone()),
-            (None, Some(Runs::Job(job))) => {
-                let job = self.engine.store().job(job).await?;
-                job.map(|job| job.job.payload.args.clone())
-            }
-            (None, Some(Runs::Workflow(child))) => {
-                let child = self.engine.store().look_at_workflow(child, true).await?.record;
-                let known = child.and_then(|child| Known::parse(child).ok());
-                return Ok(known.map(|known| known.parameters).ok_or_else(gone));
-            }
-            (None, None) => None,
-        };
-        let value = text.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let value = match (value, target) {
-            // A job of an action has its parameters as its only argument.
-            (Some(Value::Array(args)), Target::Action(_)) if item.input.is_none() => {
-                args.into_iter().next()
-            }
-            (value, _) => value,
-        };
-        Ok(value.ok_or_else(gone))
-    }
-
-    async fn results_before(&self, step: usize) -> Result<Vec<Value>, WorkflowError> {
-        let before = &self.known.definition.steps()[step].after;
-        let with = |step: &&usize| self.state.steps[**step].completed > 0;
-        let wanted = before.iter().filter(with).copied().collect();
-        let results = self.results(&wanted).await?;
-        Ok(before.iter().map(|step| results.result(*step).unwrap_or(Value::Null)).collect())
-    }
-
-    /// Reads the results of steps: of `for_each` a list with a place for each item.
-    async fn results(&self, steps: &BTreeSet<usize>) -> Result<Results, WorkflowError> {
-        let mut found = HashMap::new();
-        let mut bytes = 0;
-        for step in steps {
-            let items = self.items_of(*step, WhichItems::Completed, usize::MAX).await?;
-            bytes += items
-                .iter()
-                .filter_map(|item| item.result.as_ref())
-                .map(String::len)
-                .sum::<usize>();
-            let value = match bytes > INPUTS_BYTES_MAX {
-                true => {
-                    let problem = format!("results come to more than {INPUTS_BYTES_MAX} bytes");
-                    Err(ValueError(problem))
-                }
-                false => Ok(self.result_of(*step, items)),
-            };
-            found.insert(*step, value);
-        }
-        Ok(Results(found))
-    }
-
-    fn result_of(&self, step: usize, items: Vec<ItemRecord>) -> Value {
-        let value = |item: ItemRecord| {
-            let text = item.result?;
-            serde_json::from_str(&text).ok()
-        };
-        if self.known.definition.steps()[step].for_each.is_none() {
-            return items.into_iter().next().and_then(value).unwrap_or(Value::Null);
-        }
-        let mut list = vec![Value::Null; index(self.state.steps[step].total)];
-        for item in items {
-            if let Some(place) = list.get_mut(index(item.item)) {
-                *place = value(item).unwrap_or(Value::Null);
-            }
-        }
-        Value::Array(list)
-    }
-
     /// Returns the command that writes it.
     pub(super) fn write(self, expected: Option<u64>, by: &str) -> WriteWorkflow {
         let mut progress = self.progress;
@@ -675,33 +483,6 @@ fn decide(
     advance(&known.definition, state, event, &inputs)
 }
 
-/// Why nothing carries out an item.
-pub(super) enum Unmade {
-    /// This server does not know its action or workflow; another one may.
-    Unknown(String),
-    /// It is not possible.
-    Impossible(String),
-}
-
-impl From<String> for Unmade {
-    fn from(reason: String) -> Self {
-        Self::Impossible(reason)
-    }
-}
-
-impl From<IntakeError> for Unmade {
-    fn from(error: IntakeError) -> Self {
-        match &error {
-            IntakeError::UnknownAction { .. } | IntakeError::FaultyAction { .. } => {
-                Self::Unknown(error.to_string())
-            }
-            IntakeError::Invalid(_)
-            | IntakeError::DisabledAction { .. }
-            | IntakeError::InvalidParameters { .. } => Self::Impossible(error.to_string()),
-        }
-    }
-}
-
 /// Returns the state of a workflow that a look begins.
 pub(super) fn waiting_to_begin(now: Timestamp) -> StoredState {
     StoredState {
@@ -710,6 +491,10 @@ pub(super) fn waiting_to_begin(now: Timestamp) -> StoredState {
         finished: None,
         progress: serde_json::to_string(&Progress::default()).unwrap_or_default(),
     }
+}
+
+const fn place_of(item: &ItemRecord) -> Place {
+    Place { step: item.step, item: item.item }
 }
 
 /// Returns the number of a step as a store keeps it.

@@ -12,7 +12,7 @@ use outlast_store::event::EventName;
 use outlast_store::workflow::{ItemQuery, Runs, WhichItems, WorkflowLook, WorkflowRecord};
 use outlast_workflow::{Event, Refusal, WorkflowStatus};
 
-use super::draft::Draft;
+use super::draft::{Draft, Standing};
 use super::known::Known;
 use super::service::WorkflowError;
 use super::stored::{self, Progress};
@@ -127,7 +127,8 @@ async fn try_once(
     let unstartable = &engine.shared().workflows.unstartable;
     let state = stored::state(status, &progress, &steps);
     let has_begun = progress.begun;
-    let mut draft = Draft::of(engine, id, &known, now, (state, steps, progress, finished));
+    let standing = Standing { state, steps, progress, finished };
+    let mut draft = Draft::of(engine, id, &known, now, standing);
     draft.is_patient = ask == Ask::Nothing && unstartable.is_patient(id, now);
     let refused = match play(&mut draft, look.ends, ask, has_begun).await {
         Ok(refused) => refused,

@@ -1,12 +1,11 @@
 //! Workflows.
 
 use outlast_core::id::JobId;
-use outlast_core::time::Timestamp;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
-    ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord, ItemState, NewWorkflow,
-    Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord, WorkflowState,
+    DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord,
+    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook,
+    WorkflowQuery, WorkflowRecord, WorkflowState,
 };
 use outlast_store::{StoreError, workflow_columns};
 use tokio_postgres::Row;
@@ -189,11 +188,9 @@ pub(crate) async fn items(
     rows.iter().map(read).collect()
 }
 
-pub(crate) async fn to_look_at(
+pub(crate) async fn due(
     reader: &Reader,
-    ends_from: Timestamp,
-    until: Timestamp,
-    max: u32,
+    DueWorkflows { until, ends_from, max }: DueWorkflows,
 ) -> Result<Vec<WorkflowId>, StoreError> {
     let sql = "(select id from workflow where due is not null and due <= $2 order by due limit $3)
          union

@@ -1,11 +1,38 @@
 //! Making, changing, firing and removing schedules.
 
+use outlast_core::schedule::ScheduleName;
 use outlast_store::command::WriteSchedule;
-use outlast_store::schedule::{ScheduleRefusal, ScheduleWritten};
+use outlast_store::schedule::{ScheduleRecord, ScheduleRefusal, ScheduleWritten};
 
-use super::{Backend, enqueue};
+use super::{Backend, Transaction, enqueue};
 use crate::apply::schedule::{Written, write as decide};
 use crate::rules::schedule_event;
+
+/// Schedules.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait ScheduleTables: Transaction {
+    /// Loads and locks a schedule.
+    async fn find_schedule(
+        &mut self,
+        name: &ScheduleName,
+    ) -> Result<Option<ScheduleRecord>, Self::Error>;
+
+    /// Counts the schedules.
+    async fn count_schedules(&mut self) -> Result<usize, Self::Error>;
+
+    /// Stores a schedule, in place of the one that was `found` under its name.
+    fn write_schedule(
+        &mut self,
+        record: &ScheduleRecord,
+        found: Option<&ScheduleRecord>,
+    ) -> Result<(), Self::Error>;
+
+    /// Deletes a schedule.
+    fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Self::Error>;
+}
 
 pub(super) async fn write<B: Backend>(
     b: &mut B,

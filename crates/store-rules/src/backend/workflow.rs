@@ -1,13 +1,46 @@
 //! Making and changing workflows.
 
-use outlast_core::workflow::WorkflowItem;
+use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{NewJob, WriteWorkflow};
 use outlast_store::reply::Enqueued;
-use outlast_store::workflow::{WorkflowRefusal, WorkflowWritten};
+use outlast_store::workflow::{
+    ItemRecord, StepRecord, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
+};
 
-use super::{Backend, enqueue};
+use super::{Backend, Transaction, enqueue};
 use crate::apply::workflow::{Written, refused, running, started, write as decide};
 use crate::rules::workflow_event;
+
+/// Workflows.
+#[expect(
+    async_fn_in_trait,
+    reason = "an embedded database has no futures that other threads could run"
+)]
+pub trait WorkflowTables: Transaction {
+    /// Loads and locks a workflow, without its definition.
+    async fn find_workflow(
+        &mut self,
+        id: WorkflowId,
+    ) -> Result<Option<WorkflowRecord>, Self::Error>;
+
+    /// Stores a workflow that was not found.
+    fn make_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores a workflow, unless one of its id is there.
+    fn start_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores what can change of a workflow that was found.
+    fn change_workflow(&mut self, record: &WorkflowRecord) -> Result<(), Self::Error>;
+
+    /// Stores how steps stand, in place of how they stood.
+    fn write_steps(&mut self, id: WorkflowId, steps: &[StepRecord]) -> Result<(), Self::Error>;
+
+    /// Stores how items stand, in place of how they stood.
+    fn write_items(&mut self, id: WorkflowId, items: Vec<ItemRecord>) -> Result<(), Self::Error>;
+
+    /// Deletes ends of items, by number.
+    fn take_ends(&mut self, id: WorkflowId, numbers: &[i64]) -> Result<(), Self::Error>;
+}
 
 pub(super) async fn write<B: Backend>(
     b: &mut B,

@@ -1,12 +1,11 @@
 //! Workflows.
 
 use outlast_core::id::JobId;
-use outlast_core::time::Timestamp;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
-    ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord, ItemState, NewWorkflow,
-    Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord, WorkflowState,
+    DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord,
+    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook,
+    WorkflowQuery, WorkflowRecord, WorkflowState,
 };
 use outlast_store::{StoreError, workflow_columns};
 use rusqlite::{Connection, Params, Row};
@@ -206,11 +205,9 @@ pub(crate) fn items(db: &Connection, query: &ItemQuery) -> Result<Vec<ItemRecord
     Ok(found)
 }
 
-pub(crate) fn to_look_at(
+pub(crate) fn due(
     db: &Connection,
-    ends_from: Timestamp,
-    until: Timestamp,
-    max: u32,
+    DueWorkflows { until, ends_from, max }: DueWorkflows,
 ) -> Result<Vec<WorkflowId>, StoreError> {
     let read = |row: &Row<'_>| row::uuid(row, 0).map(WorkflowId);
     let due = "select id from workflow where due is not null and due <= ?1 order by due limit ?2";

@@ -13,6 +13,7 @@ mod laws;
 mod new_job;
 mod resolve;
 mod script;
+mod writes;
 
 use std::sync::Arc;
 

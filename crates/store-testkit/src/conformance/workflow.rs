@@ -7,13 +7,12 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::unique::{OnConflict, States, Unique};
 use outlast_core::workflow::{ItemOutcome, WorkflowId, WorkflowItem};
 use outlast_store::command::{Command, EndDetail, Finish, NewJob, ReportedOutcome, WriteWorkflow};
-use outlast_store::event::{EventName, EventQuery};
 use outlast_store::reply::Reply;
 use outlast_store::store::Store as _;
 use outlast_store::workflow::{
-    ItemEnd, ItemHappened, ItemQuery, ItemRecord, ItemState, NewWorkflow, Runs, StartedWorkflow,
-    StepRecord, WhichItems, WorkflowCounts, WorkflowEvent, WorkflowLook, WorkflowQuery,
-    WorkflowRecord, WorkflowRefusal, WorkflowState, WorkflowWritten,
+    DueWorkflows, ItemEnd, ItemHappened, ItemQuery, ItemRecord, ItemState, NewWorkflow, Runs,
+    StartedWorkflow, StepRecord, WhichItems, WorkflowCounts, WorkflowLook, WorkflowRecord,
+    WorkflowRefusal, WorkflowState, WorkflowWritten,
 };
 use uuid::Uuid;
 
@@ -34,11 +33,6 @@ cases![
     job_that_is_refused_is_an_end_of_its_item,
     workflow_is_started_once_and_its_end_is_one_of_an_item,
     plain_jobs_leave_nothing,
-    workflows_to_look_at_are_due_or_have_ends,
-    workflows_are_listed_latest_first,
-    workflows_are_logged,
-    workflows_that_ended_long_ago_are_forgotten,
-    workflows_survive_a_crash_and_not_a_reset,
 ];
 
 pub(crate) fn workflow_id(n: u8) -> WorkflowId {
@@ -54,7 +48,7 @@ pub(crate) fn state(n: u64) -> WorkflowState {
     }
 }
 
-fn new(name: &str) -> NewWorkflow {
+pub(crate) fn new(name: &str) -> NewWorkflow {
     NewWorkflow {
         name: name.into(),
         tenant: String::new(),
@@ -85,7 +79,7 @@ pub(crate) fn item(n: u8, item: u32) -> WorkflowItem {
 }
 
 /// An item of step 1 that waits for its turn.
-pub(crate) fn held(item: u32, input: &str) -> ItemRecord {
+pub(crate) fn waiting_item(item: u32, input: &str) -> ItemRecord {
     ItemRecord {
         step: 1,
         item,
@@ -101,7 +95,10 @@ fn command(write: WriteWorkflow) -> Command {
 }
 
 impl<H: Harness> World<'_, H> {
-    fn write_workflow(&mut self, write: WriteWorkflow) -> Result<WorkflowWritten, WorkflowRefusal> {
+    pub(crate) fn write_workflow(
+        &mut self,
+        write: WriteWorkflow,
+    ) -> Result<WorkflowWritten, WorkflowRefusal> {
         match self.one(command(write)) {
             Reply::WorkflowWritten(written) => written,
             other => panic!("not a reply about workflows: {other:?}"),
@@ -113,11 +110,11 @@ impl<H: Harness> World<'_, H> {
         self.write_workflow(write(n, None)).expect("there was none").revision
     }
 
-    fn look(&self, n: u8) -> WorkflowLook {
+    pub(crate) fn look(&self, n: u8) -> WorkflowLook {
         self.ask(self.store().look_at_workflow(workflow_id(n), true))
     }
 
-    fn record(&self, n: u8) -> Option<WorkflowRecord> {
+    pub(crate) fn record(&self, n: u8) -> Option<WorkflowRecord> {
         self.look(n).record
     }
 
@@ -125,7 +122,7 @@ impl<H: Harness> World<'_, H> {
         self.look(n).ends.into_iter().map(|end| end.end).collect()
     }
 
-    fn items(&self, n: u8, which: WhichItems) -> Vec<ItemRecord> {
+    pub(crate) fn items(&self, n: u8, which: WhichItems) -> Vec<ItemRecord> {
         let workflow = workflow_id(n);
         let query = ItemQuery {
             workflow,
@@ -139,14 +136,14 @@ impl<H: Harness> World<'_, H> {
         self.ask(self.store().workflow_items(query))
     }
 
-    fn job_of(&mut self, of: WorkflowItem) -> NewJob {
+    pub(crate) fn job_of(&mut self, of: WorkflowItem) -> NewJob {
         let mut job = self.job();
         job.rules.workflow = Some(of);
         job
     }
 
     /// Stores a job of an item of workflow 1.
-    fn add_of(&mut self, of: WorkflowItem, change: impl FnOnce(&mut NewJob)) -> JobId {
+    pub(crate) fn add_of(&mut self, of: WorkflowItem, change: impl FnOnce(&mut NewJob)) -> JobId {
         let mut job = self.job_of(of);
         change(&mut job);
         self.add(job)
@@ -240,7 +237,7 @@ fn steps_and_items_are_kept_as_they_were_written_last<H: Harness>(world: &mut Wo
     let job = world.job_of(item(1, 0));
     let written = world.write_workflow(WriteWorkflow {
         steps: vec![step(1, "{}"), step(0, r#"{"status":"completed"}"#)],
-        items: vec![held(2, "[2]"), held(1, "[1]")],
+        items: vec![waiting_item(2, "[2]"), waiting_item(1, "[1]")],
         jobs: vec![job.clone()],
         ..write(1, None)
     });
@@ -256,8 +253,8 @@ fn steps_and_items_are_kept_as_they_were_written_last<H: Harness>(world: &mut Wo
         result: None,
     };
     let all = world.items(1, WhichItems::All);
-    assert_eq!(all, [running.clone(), held(1, "[1]"), held(2, "[2]")]);
-    assert_eq!(world.items(1, WhichItems::Held), [held(1, "[1]"), held(2, "[2]")]);
+    assert_eq!(all, [running.clone(), waiting_item(1, "[1]"), waiting_item(2, "[2]")]);
+    assert_eq!(world.items(1, WhichItems::Held), [waiting_item(1, "[1]"), waiting_item(2, "[2]")]);
     let with = |state, result: Option<&str>| ItemRecord {
         state,
         result: result.map(ToOwned::to_owned),
@@ -289,7 +286,7 @@ fn items_are_read_page_by_page_as_far_as_they_fit<H: Harness>(world: &mut World<
         runs: Some(Runs::Workflow(workflow_id(8))),
         input: None,
         result: Some(result.into()),
-        ..held(n, "")
+        ..waiting_item(n, "")
     };
     let items = [0, 1, 2].map(|n| done(n, "[1234567]")).to_vec();
     let made = WriteWorkflow { items, ..write(1, None) };
@@ -529,133 +526,8 @@ fn plain_jobs_leave_nothing<H: Harness>(world: &mut World<'_, H>) {
     world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it is held");
     let job = world.add_plain();
     world.cancel(job).expect("it waits");
-    let all = world.store().workflows_to_look_at(Timestamp(0), Timestamp(i64::MAX), 10);
+    let (ends_from, until) = (Timestamp(0), Timestamp(i64::MAX));
+    let all = world.store().due_workflows(DueWorkflows { until, ends_from, max: 10 });
     assert_eq!(world.ask(all), []);
     assert_eq!(world.ask(world.store().workflow_counts()), WorkflowCounts::default());
-}
-
-fn workflows_to_look_at_are_due_or_have_ends<H: Harness>(world: &mut World<'_, H>) {
-    for (n, due) in [(1, Some(30)), (2, Some(10)), (3, None)] {
-        let to = WorkflowState { due: due.map(|ms| START.after(Span(ms))), ..state(0) };
-        assert!(world.write_workflow(WriteWorkflow { to: Some(to), ..write(n, None) }).is_ok());
-    }
-    world.wait(Span(20));
-    let job = world.add_of(item(3, 0), |_| ());
-    world.cancel(job).expect("it waits");
-    let noted = world.now();
-    let asked = |world: &World<'_, H>, from: Timestamp, ms: u64, max: u32| {
-        let until = START.after(Span(ms));
-        world.ask(world.store().workflows_to_look_at(from, until, max))
-    };
-    let of =
-        |numbers: &[u8]| -> Vec<WorkflowId> { numbers.iter().map(|n| workflow_id(*n)).collect() };
-    assert_eq!(asked(world, START, 9, 10), of(&[]));
-    assert_eq!(asked(world, START, 19, 10), of(&[2]));
-    assert_eq!(asked(world, START, 20, 10), of(&[2, 3]));
-    assert_eq!(asked(world, noted.after(Span(1)), 25, 10), of(&[2]));
-    assert_eq!(asked(world, START, 30, 10), of(&[1, 2, 3]));
-    assert_eq!(asked(world, START, 30, 1).len(), 1);
-    let counts = world.ask(world.store().workflow_counts());
-    assert_eq!(counts, WorkflowCounts { running: 3, oldest_end: Some(noted) });
-}
-
-fn workflows_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
-    for n in 1..=4 {
-        let name = if n == 3 { "other" } else { "nightly" };
-        let tenant = if n == 4 { "acme".to_owned() } else { String::new() };
-        let status = if n == 1 { "failed" } else { "running" };
-        let to = WorkflowState { status: status.into(), ..state(0) };
-        let made = NewWorkflow { tenant, ..new(name) };
-        let write = WriteWorkflow { to: Some(to), new: Some(made), ..write(n, None) };
-        assert!(world.write_workflow(write).is_ok());
-        // Two in the same millisecond.
-        world.wait(Span(u64::from(n % 2)));
-    }
-    let list = |world: &World<'_, H>, query: WorkflowQuery| -> Vec<WorkflowId> {
-        let found = world.ask(world.store().workflows(query));
-        assert!(found.iter().all(|it| it.new.definition.is_empty()));
-        found.into_iter().map(|it| it.id).collect()
-    };
-    let of =
-        |numbers: &[u8]| -> Vec<WorkflowId> { numbers.iter().map(|n| workflow_id(*n)).collect() };
-    let all = WorkflowQuery { limit: 10, ..WorkflowQuery::default() };
-    assert_eq!(list(world, all.clone()), of(&[4, 3, 2, 1]));
-    assert_eq!(list(world, WorkflowQuery { limit: 2, ..all.clone() }), of(&[4, 3]));
-    let third = world.record(3).expect("it is there");
-    let after = Some((third.created, third.id));
-    assert_eq!(list(world, WorkflowQuery { after, ..all.clone() }), of(&[2, 1]));
-    let named = WorkflowQuery { name: Some("nightly".into()), ..all.clone() };
-    assert_eq!(list(world, named), of(&[4, 2, 1]));
-    let failed = WorkflowQuery { status: Some("failed".into()), ..all.clone() };
-    assert_eq!(list(world, failed), of(&[1]));
-    assert_eq!(list(world, WorkflowQuery { tenant: Some("acme".into()), ..all }), of(&[4]));
-}
-
-fn workflows_are_logged<H: Harness>(world: &mut World<'_, H>) {
-    let event = |kind, words: &str| WorkflowEvent { kind, words: words.into() };
-    let write = WriteWorkflow {
-        events: vec![
-            event(EventName::WorkflowStarted, ""),
-            event(EventName::WorkflowStepEnded, "load: completed"),
-        ],
-        ..write(1, None)
-    };
-    assert!(world.write_workflow(write).is_ok());
-    let of = EventQuery {
-        after: None,
-        names: vec!["workflow.*".into()],
-        queues: vec![],
-        job: None,
-        worker: None,
-        limit: 10,
-    };
-    let events = world.ask(world.store().events(of)).events;
-    let seen: Vec<_> =
-        events.iter().map(|(_, it)| (it.kind, it.by.clone(), it.evidence.text.clone())).collect();
-    let id = workflow_id(1);
-    assert_eq!(
-        seen,
-        [
-            (EventName::WorkflowStarted, "operator".into(), id.to_string()),
-            (EventName::WorkflowStepEnded, "operator".into(), format!("{id}: load: completed")),
-        ]
-    );
-}
-
-fn workflows_that_ended_long_ago_are_forgotten<H: Harness>(world: &mut World<'_, H>) {
-    let old = world.now();
-    let to = WorkflowState { finished: Some(old), status: "completed".into(), ..state(0) };
-    let step = StepRecord { step: 1, state: "{}".into() };
-    let job = world.job_of(item(1, 0));
-    let done = WriteWorkflow {
-        to: Some(to),
-        steps: vec![step.clone()],
-        jobs: vec![job.clone()],
-        ..write(1, None)
-    };
-    assert!(world.write_workflow(done).is_ok());
-    let live = WriteWorkflow { steps: vec![step.clone()], ..write(2, None) };
-    assert!(world.write_workflow(live).is_ok());
-    world.cancel(job.id).expect("it waits");
-    world.wait(Span::from_secs(10));
-    world.prune(old);
-    assert!(world.record(1).is_some());
-    world.prune(old.after(Span(1)));
-    let gone = WorkflowLook { record: None, steps: vec![], ends: vec![], more: false };
-    assert_eq!((world.look(1), world.items(1, WhichItems::All)), (gone, vec![]));
-    assert!(world.record(2).is_some() && world.look(2).steps == [step]);
-}
-
-fn workflows_survive_a_crash_and_not_a_reset<H: Harness>(world: &mut World<'_, H>) {
-    let job = world.job_of(item(1, 0));
-    let made = WriteWorkflow { jobs: vec![job.clone()], ..write(1, None) };
-    assert!(world.write_workflow(made).is_ok());
-    world.cancel(job.id).expect("it waits");
-    let before = (world.look(1), world.items(1, WhichItems::All));
-    assert_eq!(before.0.ends.len(), 1);
-    world.crash();
-    assert_eq!((world.look(1), world.items(1, WhichItems::All)), before);
-    assert_eq!(world.one(Command::Reset), Reply::Done);
-    let gone = WorkflowLook { record: None, steps: vec![], ends: vec![], more: false };
-    assert_eq!((world.look(1), world.items(1, WhichItems::All)), (gone, vec![]));
 }

@@ -7,8 +7,9 @@ use outlast_core::workflow::WorkflowId;
 use outlast_store::command::WriteWorkflow;
 use outlast_store::job::EnqueueRefusal;
 use outlast_store::workflow::{
-    ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemQuery, ItemRecord, NewWorkflow, StepRecord, UntakenEnd,
-    WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
+    DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemQuery, ItemRecord, NewWorkflow,
+    StepRecord, UntakenEnd, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
+    WorkflowRefusal, WorkflowWritten,
 };
 use outlast_store_rules::apply::schedule::first_revision;
 use outlast_store_rules::apply::workflow::{refused, running};
@@ -200,11 +201,9 @@ impl Tables {
             .collect()
     }
 
-    pub(super) fn workflows_to_look_at(
+    pub(super) fn due_workflows(
         &self,
-        ends_from: Timestamp,
-        until: Timestamp,
-        max: u32,
+        DueWorkflows { until, ends_from, max }: DueWorkflows,
     ) -> Vec<WorkflowId> {
         let due = |it: &&WorkflowRecord| it.state.due.is_some_and(|due| due <= until);
         let due = self.workflows.rows.values().filter(due).map(|it| it.id);

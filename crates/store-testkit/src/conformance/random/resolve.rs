@@ -19,22 +19,21 @@ use outlast_store::command::{
     Finish, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
     LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
     RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
-    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole, WriteSchedule, WriteWorkflow,
+    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
-use outlast_store::event::EventName;
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
 use outlast_store::record::WorkerRecord;
-use outlast_store::schedule::{ScheduleEvent, ScheduleState};
+use outlast_store::schedule::ScheduleState;
 use outlast_store::store::Store as _;
-use outlast_store::workflow::{StepRecord, WorkflowState};
+use outlast_store::workflow::WorkflowState;
 use outlast_store_rules::apply::limit::Limits;
 use uuid::Uuid;
 
 use super::new_job::new_job;
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
 use crate::conformance::Harness;
-use crate::conformance::schedule::{schedule_name, state};
+use crate::conformance::schedule::state;
 use crate::conformance::workflow;
 use crate::model::ModelStore;
 
@@ -123,13 +122,13 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
     }
 }
 
-struct View<'a, H> {
-    harness: &'a H,
-    model: &'a ModelStore,
+pub(super) struct View<'a, H> {
+    pub(super) harness: &'a H,
+    pub(super) model: &'a ModelStore,
 }
 
 impl<H: Harness> View<'_, H> {
-    fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.harness.block_on(self.model.now()).expect("the model is open")
     }
 
@@ -403,53 +402,6 @@ impl<H: Harness> View<'_, H> {
             }
             other => panic!("not about time: {other:?}"),
         }
-    }
-
-    fn write_schedule(
-        &self,
-        which: u8,
-        stale: bool,
-        to: Option<ScheduleState>,
-        specs: &[Spec],
-    ) -> Command {
-        let name = schedule_name(which);
-        let found = self.harness.block_on(self.model.schedule(name.clone()));
-        let revision = found.expect("the model is open").map(|found| found.revision);
-        let of = |spec: &Spec| NewJob { unique: None, ..new_job(spec, self.now()) };
-        let jobs: Vec<NewJob> = specs.iter().map(of).collect();
-        let events = jobs.iter().map(|job| ScheduleEvent {
-            kind: EventName::CronTriggered,
-            job: Some(job.id),
-            words: "in time".into(),
-        });
-        Command::WriteSchedule(Box::new(WriteSchedule {
-            name,
-            expected: if stale { revision.map(|it| it - 1) } else { revision },
-            to,
-            events: events.collect(),
-            jobs,
-            by: "scheduler".into(),
-        }))
-    }
-
-    fn write_workflow(&self, which: u8, stale: bool, to: WorkflowState, specs: &[Spec]) -> Command {
-        let id = workflow::workflow_id(which);
-        let found = self.harness.block_on(self.model.look_at_workflow(id, false));
-        let revision = found.expect("the model is open").record.map(|found| found.revision);
-        let of = |(n, spec): (u32, &Spec)| {
-            let mut job = new_job(spec, self.now());
-            job.rules.workflow = Some(workflow::item(which, n));
-            job
-        };
-        let jobs: Vec<NewJob> = (0..).zip(specs).map(of).collect();
-        let expected = if stale { revision.map(|it| it - 1) } else { revision };
-        Command::WriteWorkflow(Box::new(WriteWorkflow {
-            steps: vec![StepRecord { step: u32::from(stale), state: to.progress.clone() }],
-            items: vec![workflow::held(9, "[9]")],
-            to: Some(to),
-            jobs,
-            ..workflow::write(which, expected)
-        }))
     }
 
     /// The lease of retention as it is now, or as it was one epoch ago.

@@ -14,6 +14,7 @@
 //! - [`stored`]: the texts that a store keeps; [`known`]: what a workflow is, read from them
 //! - [`look`]: one look at a workflow; [`draft`]: what it will write; [`job`]: the job of an item
 //! - [`service`]: requests; [`view`]: a workflow as answers show it
+//! - [`unnoted`]: ends that were never noted
 //! - [`wanted`]: which workflows this server is to look at
 
 mod draft;
@@ -22,6 +23,7 @@ mod known;
 pub(crate) mod look;
 pub(crate) mod service;
 mod stored;
+pub(crate) mod unnoted;
 pub(crate) mod view;
 pub(crate) mod wanted;
 

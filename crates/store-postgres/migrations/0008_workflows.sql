@@ -1,5 +1,5 @@
--- Workflows. A server of the build before does not move them on, and notes no ends of their jobs: it
--- must not run beside this one.
+-- Workflows. A server of the build before does not move them on, and notes no ends of their jobs. Those
+-- are found within a minute.
 create table workflow (
     id uuid primary key,
     -- Rises with every change: what is written is what was read.
@@ -57,6 +57,9 @@ create table workflow_item (
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_cost_delay = 0
 );
+
+create index workflow_item_held on workflow_item (workflow, step, item) where state = 'held';
+create index workflow_item_running on workflow_item (workflow, step, item) where state = 'running';
 
 -- Ends of items that no server has looked at. Each is noted in the transaction that ends the job.
 create table workflow_end (

@@ -1,5 +1,7 @@
 //! The store itself: writers for work, heartbeats and retention; several readers.
 
+mod probes;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -29,8 +31,8 @@ use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::signal::{Heard, Signal};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowItemRun, WorkflowLook,
+    WorkflowQuery, WorkflowRecord,
 };
 use outlast_store::{Applied, Batch, BatchId, Clock, Command, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -40,7 +42,6 @@ use uuid::Uuid;
 
 use crate::connect::{Address, Generation, Options, generation, latest_time};
 use crate::error::OpenError;
-use crate::floors::Place;
 use crate::floors::look::AllFloors;
 use crate::notify::Notifier;
 use crate::partitions::{self, Resting};
@@ -198,67 +199,6 @@ impl PostgresStore {
         &self.inner.place
     }
 
-    /// Returns every statement that the writer's present connection has run, so that their
-    /// plans can be looked at.
-    #[doc(hidden)]
-    pub async fn writer_statements(&self) -> Vec<&'static str> {
-        let mut all = Vec::new();
-        for writer in [&self.inner.writers[0], &self.inner.pruner] {
-            all.extend(writer.lock().await.iter().flat_map(Writer::statements));
-        }
-        all
-    }
-
-    /// Returns every statement that readers have run, so that their plans can be looked at.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn reader_statements(&self) -> Vec<String> {
-        let Inner { readers, background, lookers, .. } = &*self.inner;
-        [readers, background, lookers].map(Readers::statements).concat()
-    }
-
-    /// Returns the settings of a reader's connection.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn reader_settings(&self) -> String {
-        Address::reader_settings()
-    }
-
-    /// Returns how many tries of batches failed and were made again, or given up.
-    #[doc(hidden)]
-    pub async fn tried_again(&self) -> u64 {
-        let writer = self.inner.writers[0].lock().await;
-        writer.as_ref().map_or(0, Writer::tried_again)
-    }
-
-    /// Returns how often the writer's present connection was asked.
-    #[doc(hidden)]
-    pub async fn round_trips(&self) -> u64 {
-        let writer = self.inner.writers[0].lock().await;
-        writer.as_ref().map_or(0, Writer::round_trips)
-    }
-
-    /// Whether scans of claimable jobs begin at floors.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn has_floors(&self) -> bool {
-        self.inner.floors.ready.are_in_force()
-    }
-
-    /// Whether a claim from the class would read the place of a job.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn reads_place(&self, class: ClassId, rank: i64, seq: i64) -> bool {
-        self.inner.floors.ready.covers(class.0, Place { rank, seq })
-    }
-
-    /// Returns how many statements the writer's present connection was sent.
-    #[doc(hidden)]
-    pub async fn statements_sent(&self) -> u64 {
-        let writer = self.inner.writers[0].lock().await;
-        writer.as_ref().map_or(0, Writer::statements_sent)
-    }
-
     /// Returns the writer of a batch. The heartbeats of a server are numbered by themselves, and
     /// have a writer that nothing else uses: they wait for no work.
     async fn writer(&self, batch: &Batch) -> MutexGuard<'_, Option<Writer>> {
@@ -289,13 +229,6 @@ impl PostgresStore {
             Writer::new(address.recovering(), clock.clone(), time, silence, *reach)
         };
         recovery::recover(address, lineage, &loss, new()).await
-    }
-
-    /// Returns the settings of the writer's connection.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn writer_settings(&self) -> String {
-        self.inner.address.writer_settings()
     }
 }
 
@@ -462,6 +395,14 @@ impl Store for PostgresStore {
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
         read::workflow::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn workflow(&self, id: WorkflowId) -> Result<Option<WorkflowRecord>, StoreError> {
+        read::workflow::one(&self.inner.readers.get().await?, id).await
+    }
+
+    async fn unnoted_ends(&self, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError> {
+        read::workflow::unnoted(&self.inner.readers.get().await?, max).await
     }
 
     async fn look_at_workflow(

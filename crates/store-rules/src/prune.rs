@@ -31,6 +31,19 @@ impl PruneCursors {
     }
 }
 
+/// How many workflows one prune deletes. Each may have 10,000 items, so they go in small steps.
+pub const WORKFLOWS_MAX: i64 = 10;
+
+/// Returns how many workflows a prune found as it counts: when it came to its limit of them, another one
+/// follows.
+#[must_use]
+pub fn found_of(workflows: usize, prune: &Prune) -> usize {
+    match reached(workflows, WORKFLOWS_MAX) {
+        true => usize::try_from(prune.limit).unwrap_or(usize::MAX),
+        false => 0,
+    }
+}
+
 /// Returns the blocks that these jobs are in, each once.
 #[must_use]
 pub fn blocks_of(seqs: impl Iterator<Item = i64>) -> Vec<i64> {

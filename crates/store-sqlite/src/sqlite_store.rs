@@ -26,8 +26,8 @@ use outlast_store::record::{
 use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowItemRun, WorkflowLook,
+    WorkflowQuery, WorkflowRecord,
 };
 use outlast_store::{Applied, Batch, Clock, Store, StoreError};
 use outlast_store_rules::apply::claim::scan_budget::ScanBudget;
@@ -277,6 +277,14 @@ impl Store for SqliteStore {
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
         self.read(move |db| read::workflow::page(db, &query)).await
+    }
+
+    async fn workflow(&self, id: WorkflowId) -> Result<Option<WorkflowRecord>, StoreError> {
+        self.read(move |db| read::workflow::one(db, id, false)).await
+    }
+
+    async fn unnoted_ends(&self, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError> {
+        self.read(move |db| read::workflow::unnoted(db, max)).await
     }
 
     async fn look_at_workflow(

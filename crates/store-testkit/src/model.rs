@@ -62,8 +62,8 @@ use outlast_store::schedule::{ScheduleQuery, ScheduleRecord};
 use outlast_store::store::{Clock, Store};
 use outlast_store::tally::{ClassCounts, Counts};
 use outlast_store::workflow::{
-    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowItemRun, WorkflowLook,
+    WorkflowQuery, WorkflowRecord,
 };
 
 use tables::Tables;
@@ -303,6 +303,14 @@ impl Store for ModelStore {
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {
         Ok(self.open()?.workflows_of(&query))
+    }
+
+    async fn workflow(&self, id: WorkflowId) -> Result<Option<WorkflowRecord>, StoreError> {
+        Ok(self.open()?.workflow(id))
+    }
+
+    async fn unnoted_ends(&self, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError> {
+        Ok(self.open()?.unnoted_ends(max))
     }
 
     async fn look_at_workflow(

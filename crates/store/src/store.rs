@@ -32,8 +32,8 @@ use crate::schedule::{ScheduleQuery, ScheduleRecord};
 use crate::signal::{Heard, Signal};
 use crate::tally::{ClassCounts, Counts};
 use crate::workflow::{
-    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord,
+    DueWorkflows, ItemQuery, ItemRecord, WorkflowCounts, WorkflowItemRun, WorkflowLook,
+    WorkflowQuery, WorkflowRecord,
 };
 
 /// Where jobs live. One writer path ([`Store::apply`]), and reads that never block it.
@@ -138,6 +138,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Returns workflows without their definitions, the latest made first.
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError>;
+
+    /// Returns a workflow without its definition, if there is one of that id.
+    async fn workflow(&self, id: WorkflowId) -> Result<Option<WorkflowRecord>, StoreError>;
+
+    /// Returns items that run although what carries them out has ended or is gone, and of which no end
+    /// is noted; at most `max`. There are none, unless a server of an earlier build ended their jobs, or
+    /// the store was changed by hand. It looks at all items that run.
+    async fn unnoted_ends(&self, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError>;
 
     /// Returns what is needed to decide what follows in a workflow; its definition only if asked for.
     async fn look_at_workflow(

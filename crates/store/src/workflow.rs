@@ -13,6 +13,8 @@
 //! an item is noted in the transaction that ends its job, and is taken by the one that moves the
 //! workflow on: so each counts once, whichever server does it and wherever one is killed.
 
+use std::cmp::Ordering;
+
 use outlast_core::id::JobId;
 use outlast_core::time::Timestamp;
 use outlast_core::workflow::{ItemOutcome, WorkflowId, WorkflowItem};
@@ -258,6 +260,19 @@ pub struct DueWorkflows {
     pub max: u32,
 }
 
+/// An item that runs, with what carries it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkflowItemRun {
+    /// The workflow.
+    pub workflow: WorkflowId,
+    /// The step, by its index.
+    pub step: u32,
+    /// The item of the step, from zero.
+    pub item: u32,
+    /// What carries it out.
+    pub runs: Runs,
+}
+
 /// How workflows stand, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct WorkflowCounts {
@@ -338,7 +353,36 @@ impl ItemHappened {
     }
 }
 
+impl ItemQuery {
+    /// Returns after which item the items of one step begin; of all steps, after which step and item.
+    #[must_use]
+    pub fn begins_after(&self) -> (i64, i64) {
+        match (self.step, self.after) {
+            (Some(step), Some((after, item))) => match after.cmp(&step) {
+                Ordering::Less => (step.into(), -1),
+                Ordering::Equal => (step.into(), item.into()),
+                Ordering::Greater => (step.into(), i64::MAX),
+            },
+            (Some(step), None) => (step.into(), -1),
+            (None, Some((step, item))) => (step.into(), item.into()),
+            (None, None) => (-1, 0),
+        }
+    }
+}
+
 impl WhichItems {
+    /// Returns the condition for it on the column `state`.
+    #[must_use]
+    pub const fn condition(self) -> &'static str {
+        match self {
+            Self::All => "true",
+            Self::Held => "state = 'held'",
+            Self::Running => "state = 'running'",
+            Self::Completed => "state = 'completed'",
+            Self::Unsuccessful => "state not in ('held', 'running', 'completed')",
+        }
+    }
+
     /// Says whether an item in this state is one of them.
     #[must_use]
     pub const fn contains(self, state: ItemState) -> bool {

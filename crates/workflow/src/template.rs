@@ -251,7 +251,7 @@ fn evaluate(
 }
 
 /// Returns about how long a value is as text.
-pub(crate) fn size(value: &Value) -> usize {
+pub fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
         Value::String(text) => text.len() + 2,

@@ -98,7 +98,10 @@ impl BatchWriter {
             | StoreError::Closed => error,
             _ => StoreError::Unavailable(format!("an earlier batch is undecided: {error}")),
         };
-        if let Resolved::Applied(Applied { replies, .. }) = resolved.map_err(undecided)? {
+        if let Resolved::Applied(Applied { replies, workflows, .. }) =
+            resolved.map_err(undecided)?
+        {
+            self.storage.shared.workflows.want(workflows);
             for (at, reply) in replies.into_iter().enumerate() {
                 if let Reply::Claimed(Ok(claims)) = reply
                     && plain.contains(&at)

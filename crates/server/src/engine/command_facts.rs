@@ -92,6 +92,13 @@ pub(super) fn bytes_of(command: &Command) -> usize {
             let texts = write.items.iter().flat_map(|item| [&item.input, &item.result]);
             of_all(&write.jobs)
                 + write.new.as_ref().map_or(0, of_new)
+                + write.to.as_ref().map_or(0, |to| to.progress.len())
+                + write
+                    .ends
+                    .iter()
+                    .filter_map(|end| end.result.as_ref())
+                    .map(String::len)
+                    .sum::<usize>()
                 + write.started.iter().map(|child| of_new(&child.new)).sum::<usize>()
                 + texts.flatten().map(String::len).sum::<usize>()
         }

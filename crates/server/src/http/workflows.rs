@@ -191,7 +191,7 @@ async fn wait_for_end(app: &App, id: WorkflowId, wait: Span) -> Result<(), ApiEr
     loop {
         // Before reading, so that commits in the meantime cause another read.
         commits.ready().await;
-        let found = app.engine.store().look_at_workflow(id, false).await?.record;
+        let found = app.engine.store().workflow(id).await?;
         if found.is_none_or(|record| record.state.finished.is_some()) {
             return Ok(());
         }

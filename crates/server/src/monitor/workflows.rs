@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::workflows::look::{Ask, look};
 use crate::workflows::service::WorkflowError;
+use crate::workflows::unnoted;
 
 /// Pause between two looks at the store.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,8 +29,12 @@ const BACK: Span = Span::from_secs(600);
 const AT_ONCE: u32 = 1_000;
 /// How many are looked at side by side; their commands share transactions.
 const SIDE_BY_SIDE: usize = 64;
+/// Pause between two searches for ends that were never noted.
+const UNNOTED: Duration = Duration::from_secs(30);
+/// How many of them one search finds.
+const UNNOTED_MAX: u32 = 200;
 /// Longest that a look may take. What it did not do, the next one does.
-const LOOK_LIMIT: Duration = Duration::from_secs(30);
+const LOOK_LIMIT: Duration = Duration::from_secs(120);
 /// Who moves workflows on, for the event log.
 const BY: &str = "workflows";
 
@@ -40,6 +45,7 @@ pub(super) async fn run(engine: Engine) {
         looked_at: HashMap::new(),
         ends_from: Timestamp(0),
         next: Instant::now(),
+        next_unnoted: Instant::now() + UNNOTED,
         engine,
     };
     loop {
@@ -64,6 +70,8 @@ struct Monitor {
     ends_from: Timestamp,
     /// When the store is asked next.
     next: Instant,
+    /// When ends are searched for that were never noted.
+    next_unnoted: Instant,
 }
 
 impl Monitor {
@@ -84,6 +92,12 @@ impl Monitor {
             self.ends_from = counts.oldest_end.map_or(back, |oldest| oldest.min(back));
         }
         self.engine.shared().workflows.want(found);
+        if self.next_unnoted <= Instant::now() {
+            self.next_unnoted = Instant::now() + UNNOTED;
+            for run in store.unnoted_ends(UNNOTED_MAX).await? {
+                unnoted::note(&self.engine, run).await?;
+            }
+        }
         Ok(())
     }
 

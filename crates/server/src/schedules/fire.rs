@@ -135,7 +135,7 @@ impl Draft {
                 self.jobs.push(*made);
             }
             Made::Workflow(made) => {
-                words.push_str(&format!(", workflow {}", made.id));
+                words = format!("{words}, workflow {}", made.id);
                 self.workflows.push(*made);
             }
         }

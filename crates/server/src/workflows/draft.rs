@@ -17,6 +17,8 @@ use outlast_store::workflow::{
     WorkflowEvent, WorkflowState as StoredState,
 };
 use outlast_workflow::advance::{Inputs, ValueError, Values, result};
+use outlast_workflow::limits::VALUE_BYTES_MAX;
+use outlast_workflow::template::size;
 use outlast_workflow::{
     Advance, Effect, Event, ItemEnd as EndOfItem, Refusal, StepState, StepStatus, WorkflowState,
     WorkflowStatus, advance, reads,
@@ -61,6 +63,9 @@ pub(super) struct Draft<'a> {
     changed: BTreeSet<usize>,
     jobs: Vec<NewJob>,
     started: Vec<StartedWorkflow>,
+    started_bytes: usize,
+    /// Results of steps, as they are with what the draft changes.
+    read: HashMap<usize, Result<Value, ValueError>>,
     ends: Vec<ItemEnd>,
     taken: Vec<i64>,
     events: Vec<WorkflowEvent>,
@@ -125,6 +130,8 @@ impl<'a> Draft<'a> {
             changed: BTreeSet::new(),
             jobs: Vec::new(),
             started: Vec::new(),
+            started_bytes: 0,
+            read: HashMap::new(),
             ends: Vec::new(),
             taken: Vec::new(),
             events: Vec::new(),
@@ -237,6 +244,7 @@ impl<'a> Draft<'a> {
 
     fn put(&mut self, place: Place, state: ItemState, runs: Option<Runs>, result: Option<String>) {
         let Place { step, item } = place;
+        self.read.remove(&index(step));
         let record = ItemRecord { step, item, state, runs, input: None, result };
         self.items.insert(place, record);
     }
@@ -250,6 +258,8 @@ impl<'a> Draft<'a> {
             return Ok(Err(refusal));
         }
         while let Some((step, ends)) = self.failed.pop_first() {
+            // Very many may fail one after the other.
+            tokio::task::yield_now().await;
             let event = Event::ItemsEnded { step, ends };
             if let Err(refusal) = self.play_one(&event).await? {
                 return Err(WorkflowError::Refused(refusal));
@@ -399,6 +409,11 @@ impl<'a> Draft<'a> {
             let last = self.known.definition.last_steps().into_iter().collect();
             let results = self.results(&last).await?;
             match result(&self.known.definition, &self.state, &results) {
+                Ok(value) if size(&value) > VALUE_BYTES_MAX => {
+                    error = Some(format!(
+                        "its result is not kept: it has more than {VALUE_BYTES_MAX} bytes"
+                    ));
+                }
                 Ok(value) => made = Some(value.to_string()),
                 Err(why) => error = Some(format!("its result is not kept: {why}")),
             }

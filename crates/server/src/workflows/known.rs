@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use outlast_core::time::Timestamp;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::workflow::{NewWorkflow, WorkflowRecord};
 use outlast_workflow::{Definition, When};
@@ -19,6 +20,8 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 pub(crate) struct Known {
     /// Its name, tenant and parent; without the text.
     pub(super) new: NewWorkflow,
+    /// When it was stored; not known of one that is about to be.
+    created: Option<Timestamp>,
     pub(super) definition: Definition,
     pub(super) parameters: Value,
     /// What its expressions see of itself.
@@ -35,7 +38,13 @@ pub(crate) struct Known {
 impl Known {
     /// Reads a record with its definition.
     pub(super) fn parse(record: WorkflowRecord) -> Result<Self, String> {
-        Self::of(record.id, record.new)
+        let known = Self::of(record.id, record.new)?;
+        Ok(Self { created: Some(record.created), ..known })
+    }
+
+    /// Says whether it is the workflow of a record.
+    pub(super) fn is(&self, record: &WorkflowRecord) -> bool {
+        self.created == Some(record.created)
     }
 
     /// Reads the text of a workflow.
@@ -57,6 +66,7 @@ impl Known {
             keeps_results,
             has_expressions,
             bytes: new.definition.len(),
+            created: None,
             new,
         })
     }
@@ -78,7 +88,8 @@ fn keeps_results(definition: &Definition) -> Vec<bool> {
     keeps
 }
 
-/// The workflows that were read last. What they are does not change, so none is ever out of date.
+/// The workflows that were read last. What one is does not change; another one may have its id once it
+/// is deleted.
 #[derive(Debug, Default)]
 pub(crate) struct KnownWorkflows(Mutex<Kept>);
 
@@ -95,12 +106,21 @@ impl KnownWorkflows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
+    /// Lets go of a workflow that another one has replaced.
+    pub(super) fn forget(&self, id: WorkflowId) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = kept.by_id.remove(&id).map_or(0, |known| known.bytes);
+        kept.bytes = kept.bytes.saturating_sub(gone);
+        kept.order.retain(|of| *of != id);
+    }
+
     /// Keeps a workflow, and lets go of those that were read first.
     pub(super) fn keep(&self, id: WorkflowId, known: &Arc<Known>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.bytes > BYTES_MAX || kept.by_id.insert(id, Arc::clone(known)).is_some() {
+        if known.bytes > BYTES_MAX || kept.by_id.contains_key(&id) {
             return;
         }
+        kept.by_id.insert(id, Arc::clone(known));
         kept.order.push_back(id);
         kept.bytes += known.bytes;
         while kept.bytes > BYTES_MAX

@@ -27,6 +27,8 @@ const TRIES: u32 = 20;
 const AGAIN: Duration = Duration::from_millis(5);
 /// How long an item whose action or workflow is not known here waits for a server that knows it.
 const OTHERS_MAY_KNOW: Span = Span::from_secs(3);
+/// How long it is remembered that one is not known here.
+const KNOWN_FOR: Span = Span::from_secs(60);
 /// How many jobs are cancelled side by side.
 const CANCELS: usize = 32;
 /// How many items of a workflow that is ending are read at once.
@@ -41,19 +43,32 @@ pub(crate) enum Ask {
     Retry,
 }
 
-/// Workflows with items that this server cannot start, and since when it knows.
+/// Workflows with items that this server cannot start, as they were read, and since when it knows.
 #[derive(Debug, Default)]
-pub(crate) struct Unstartable(Mutex<HashMap<WorkflowId, Timestamp>>);
+pub(crate) struct Unstartable(Mutex<HashMap<WorkflowId, Since>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    revision: u64,
+    at: Timestamp,
+}
 
 impl Unstartable {
     /// Whether other servers have yet to have their time for a workflow.
-    fn is_patient(&self, id: WorkflowId, now: Timestamp) -> bool {
+    fn is_patient(&self, id: WorkflowId, revision: u64, now: Timestamp) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&id).is_none_or(|since| now.since(*since) < OTHERS_MAY_KNOW)
+        let since = known.get(&id).filter(|since| since.revision == revision);
+        since.is_none_or(|since| now.since(since.at) < OTHERS_MAY_KNOW)
     }
 
-    fn note(&self, id: WorkflowId, now: Timestamp) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(id).or_insert(now);
+    fn note(&self, id: WorkflowId, revision: u64, now: Timestamp) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Others have moved most of them on.
+        known.retain(|_, since| now.since(since.at) < KNOWN_FOR);
+        match known.get(&id) {
+            Some(since) if since.revision == revision => {}
+            _ => drop(known.insert(id, Since { revision, at: now })),
+        }
     }
 
     fn forget(&self, id: WorkflowId) {
@@ -70,6 +85,7 @@ struct Read {
     progress: Progress,
     steps: Vec<stored::Step>,
     finished: Option<Timestamp>,
+    due: Option<Timestamp>,
 }
 
 /// Moves a workflow on, and does what is asked. Another server may have been faster; then this one reads
@@ -123,17 +139,18 @@ async fn try_once(
         }
         return Err(WorkflowError::NotFound(id));
     };
-    let Read { revision, known, look, status, progress, steps, finished } = read;
+    let Read { revision, known, look, status, progress, steps, finished, due } = read;
     let unstartable = &engine.shared().workflows.unstartable;
     let state = stored::state(status, &progress, &steps);
     let has_begun = progress.begun;
     let standing = Standing { state, steps, progress, finished };
     let mut draft = Draft::of(engine, id, &known, now, standing);
-    draft.is_patient = ask == Ask::Nothing && unstartable.is_patient(id, now);
+    // Who asks for a retry may ask another server.
+    draft.is_patient = ask == Ask::Retry || unstartable.is_patient(id, revision, now);
     let refused = match play(&mut draft, look.ends, ask, has_begun).await {
         Ok(refused) => refused,
-        Err(WorkflowError::Later(reason)) => {
-            unstartable.note(id, now);
+        Err(WorkflowError::Later(reason)) if ask == Ask::Nothing => {
+            unstartable.note(id, revision, now);
             tracing::debug!(workflow = %id, reason, "items are left to other servers");
             engine.shared().workflows.later(id);
             return Ok(Tried::Done(Done { refused: None, is_stopping: false }));
@@ -141,7 +158,7 @@ async fn try_once(
         Err(error) => return Err(error),
     };
     let is_stopping = draft.is_stopping();
-    if !draft.is_nothing() {
+    if !draft.is_nothing() || draft.is_stopping() && due.is_some_and(|due| due <= now) {
         let write = draft.write(Some(revision), by);
         let started: Vec<WorkflowId> = write.started.iter().map(|child| child.id).collect();
         if engine.submit(write).await?.is_err() {
@@ -202,16 +219,22 @@ async fn read(engine: &Engine, id: WorkflowId) -> Result<Option<Read>, WorkflowE
     let cached = cache.get(id);
     let look = engine.store().look_at_workflow(id, cached.is_none()).await?;
     let Some(record) = &look.record else {
-        if !look.ends.is_empty() {
+        // It is made before any job of it ends. If it was made after the look began, it is there now.
+        if !look.ends.is_empty() && engine.store().workflow(id).await?.is_none() {
             let taken = look.ends.iter().map(|end| end.number).collect();
             // If one of its id was made meanwhile, the ends stay.
-            drop(engine.submit(taking(id, taken)).await?);
+            let take = WriteWorkflow { taken, ..nothing(id, None, BY) };
+            drop(engine.submit(take).await?);
         }
         return Ok(None);
     };
     let damaged = |what: String| WorkflowError::Damaged(id, what);
     let known = match cached {
-        Some(known) => known,
+        Some(known) if known.is(record) => known,
+        Some(_) => {
+            cache.forget(id);
+            return Box::pin(read(engine, id)).await;
+        }
         None => {
             let known = Arc::new(Known::parse(record.clone()).map_err(damaged)?);
             cache.keep(id, &known);
@@ -220,8 +243,8 @@ async fn read(engine: &Engine, id: WorkflowId) -> Result<Option<Read>, WorkflowE
     };
     let (status, progress) = parse(record).map_err(damaged)?;
     let steps = stored::steps(&known.definition, &look.steps).map_err(damaged)?;
-    let (revision, finished) = (record.revision, record.state.finished);
-    Ok(Some(Read { revision, known, status, progress, steps, finished, look }))
+    let (revision, finished, due) = (record.revision, record.state.finished, record.state.due);
+    Ok(Some(Read { revision, known, status, progress, steps, finished, due, look }))
 }
 
 /// Reads how a workflow stands.
@@ -233,11 +256,11 @@ pub(super) fn parse(record: &WorkflowRecord) -> Result<(WorkflowStatus, Progress
     Ok((status, progress))
 }
 
-/// Returns the command that takes ends of a workflow that is gone.
-fn taking(id: WorkflowId, taken: Vec<i64>) -> WriteWorkflow {
+/// Returns a command that changes nothing, to be filled.
+pub(super) fn nothing(id: WorkflowId, expected: Option<u64>, by: &str) -> WriteWorkflow {
     WriteWorkflow {
         id,
-        expected: None,
+        expected,
         to: None,
         new: None,
         steps: Vec::new(),
@@ -245,16 +268,16 @@ fn taking(id: WorkflowId, taken: Vec<i64>) -> WriteWorkflow {
         jobs: Vec::new(),
         started: Vec::new(),
         ends: Vec::new(),
-        taken,
+        taken: Vec::new(),
         events: Vec::new(),
-        by: BY.to_owned(),
+        by: by.to_owned(),
     }
 }
 
 /// Cancels what still runs of a workflow that is ending. Each tells its end as ever. Who dies in between
 /// leaves the rest to the next look.
 async fn cancel_running(engine: &Engine, id: WorkflowId, by: &str) -> Result<(), WorkflowError> {
-    let mut after = None;
+    let (mut after, mut failed) = (None, None);
     loop {
         let query = ItemQuery {
             workflow: id,
@@ -266,7 +289,7 @@ async fn cancel_running(engine: &Engine, id: WorkflowId, by: &str) -> Result<(),
             bytes: 0,
         };
         let items = engine.store().workflow_items(query).await?;
-        let Some(last) = items.last() else { return Ok(()) };
+        let Some(last) = items.last() else { return failed.map_or(Ok(()), Err) };
         after = Some((last.step, last.item));
         let running: Vec<Runs> = items.iter().filter_map(|item| item.runs).collect();
         for some in running.chunks(CANCELS) {
@@ -274,7 +297,7 @@ async fn cancel_running(engine: &Engine, id: WorkflowId, by: &str) -> Result<(),
             for runs in some {
                 cancels.push(cancel(engine, *runs, by));
             }
-            join_all(cancels).await.into_iter().collect::<Result<(), _>>()?;
+            failed = failed.or(join_all(cancels).await.into_iter().find_map(Result::err));
         }
     }
 }

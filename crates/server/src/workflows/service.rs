@@ -131,7 +131,6 @@ pub(crate) async fn begin(engine: &Engine, wanted: Wanted) -> Result<Begun, Work
         };
         return before.ok_or(WorkflowError::Contended(id));
     }
-    engine.shared().workflows.known.keep(id, &known);
     engine.shared().workflows.want(started);
     Ok(Begun::Now(id))
 }
@@ -176,7 +175,7 @@ impl Scheduled {
 
 /// Returns whether a workflow waits for its turn; `None` if it has ended or is gone.
 pub(crate) async fn waits(engine: &Engine, id: WorkflowId) -> Result<Option<bool>, WorkflowError> {
-    let record = engine.store().look_at_workflow(id, false).await?.record;
+    let record = engine.store().workflow(id).await?;
     let Some(record) = record.filter(|record| record.state.finished.is_none()) else {
         return Ok(None);
     };
@@ -228,7 +227,7 @@ async fn may_see(
     tenant: Option<&str>,
 ) -> Result<(), WorkflowError> {
     let Some(tenant) = tenant else { return Ok(()) };
-    let record = engine.store().look_at_workflow(id, false).await?.record;
+    let record = engine.store().workflow(id).await?;
     let is_its = record.is_some_and(|record| record.new.tenant == tenant);
     is_its.then_some(()).ok_or(WorkflowError::NotFound(id))
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use outlast_core::workflow::WorkflowId;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot};
 
 use super::known::KnownWorkflows;
 use super::look::Unstartable;
@@ -16,8 +16,6 @@ pub(crate) struct WantedWorkflows {
     queue: Mutex<Queue>,
     /// Woken when there are some.
     pub(crate) any: Notify,
-    /// Counts looks that have ended.
-    looked: watch::Sender<u64>,
     /// Those that were read last.
     pub(super) known: KnownWorkflows,
     /// Those with items that this server cannot start.
@@ -34,6 +32,16 @@ struct Queue {
     known: HashSet<WorkflowId>,
     /// Those that are looked at, and whether they are wanted again.
     looked_at: HashMap<WorkflowId, bool>,
+    /// Who waits for a look.
+    waiters: HashMap<WorkflowId, Vec<Waiter>>,
+}
+
+/// Someone who waits for a look that sees what has just happened.
+#[derive(Debug)]
+struct Waiter {
+    /// How many looks must end: one that has begun before may not have seen it.
+    looks: u8,
+    done: oneshot::Sender<()>,
 }
 
 impl WantedWorkflows {
@@ -83,28 +91,36 @@ impl WantedWorkflows {
         if queue.looked_at.remove(&id) == Some(true) {
             queue.add(id);
         }
-        drop(queue);
-        self.looked.send_modify(|count| *count = count.wrapping_add(1));
-    }
-
-    fn is_pending(&self, id: WorkflowId) -> bool {
-        let queue = self.queue();
-        queue.known.contains(&id) || queue.looked_at.contains_key(&id)
+        let Queue { waiters, .. } = &mut *queue;
+        if let Some(of) = waiters.get_mut(&id) {
+            of.iter_mut().for_each(|waiter| waiter.looks -= 1);
+            for waiter in of.extract_if(.., |waiter| waiter.looks == 0) {
+                // Who has gone does not wait any more.
+                let _ = waiter.done.send(());
+            }
+            of.retain(|waiter| !waiter.done.is_closed());
+            if of.is_empty() {
+                waiters.remove(&id);
+            }
+        }
     }
 
     /// Waits until this server has looked at a workflow, but not for longer than `most`. Who has just
     /// reported the end of a job then finds the jobs that follow.
     pub(crate) async fn settled(&self, id: WorkflowId, most: Duration) {
-        let mut looks = self.looked.subscribe();
-        let waiting = async {
-            while self.is_pending(id) {
-                if looks.changed().await.is_err() {
-                    return;
-                }
-            }
+        let looked = {
+            let mut queue = self.queue();
+            let looks = match (queue.known.contains(&id), queue.looked_at.get(&id)) {
+                (true, _) | (false, Some(false)) => 1,
+                (false, Some(true)) => 2,
+                (false, None) => return,
+            };
+            let (done, looked) = oneshot::channel();
+            queue.waiters.entry(id).or_default().push(Waiter { looks, done });
+            looked
         };
         // What takes longer is found by the next fetch.
-        drop(tokio::time::timeout(most, waiting).await);
+        drop(tokio::time::timeout(most, looked).await);
     }
 }
 

@@ -4,8 +4,8 @@ use outlast_core::id::JobId;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
     DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord,
-    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook,
-    WorkflowQuery, WorkflowRecord, WorkflowState,
+    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts,
+    WorkflowItemRun, WorkflowLook, WorkflowQuery, WorkflowRecord, WorkflowState,
 };
 use outlast_store::{StoreError, workflow_columns};
 use tokio_postgres::Row;
@@ -71,18 +71,52 @@ pub(crate) async fn page(
     rows.iter().map(record_of).collect()
 }
 
-pub(crate) async fn look(
+async fn record(
     reader: &Reader,
     id: WorkflowId,
     with_definition: bool,
-) -> Result<WorkflowLook, StoreError> {
+) -> Result<Option<WorkflowRecord>, StoreError> {
     let sql = concat!(
         "select ",
         workflow_columns!(),
         ", case when $2 then definition else '' end from workflow where id = $1"
     );
     let rows = reader.all(sql, &[&id.0, &with_definition]).await?;
-    let record = rows.first().map(record_of).transpose()?;
+    rows.first().map(record_of).transpose()
+}
+
+pub(crate) async fn one(
+    reader: &Reader,
+    id: WorkflowId,
+) -> Result<Option<WorkflowRecord>, StoreError> {
+    record(reader, id, false).await
+}
+
+pub(crate) async fn unnoted(reader: &Reader, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError> {
+    let sql = "select i.workflow, i.step, i.item, i.job, i.child from workflow_item i
+         where i.state = 'running'
+             and not exists (select 1 from workflow_end e where e.workflow = i.workflow
+                 and e.step = i.step and e.item = i.item)
+             and case when i.job is not null then not exists (
+                     select 1 from job_row j where j.id = i.job and not exists (
+                         select 1 from finished f where f.seq = j.seq))
+                 else not exists (
+                     select 1 from workflow w where w.id = i.child and w.finished is null) end
+         limit $1";
+    let rows = reader.all(sql, &[&i64::from(max)]).await?;
+    let read = |row: &Row| {
+        let (workflow, step, item) = (WorkflowId(get(row, 0)?), place(row, 1)?, place(row, 2)?);
+        Ok(runs(row, 3)?.map(|runs| WorkflowItemRun { workflow, step, item, runs }))
+    };
+    rows.iter().filter_map(|row| read(row).transpose()).collect()
+}
+
+pub(crate) async fn look(
+    reader: &Reader,
+    id: WorkflowId,
+    with_definition: bool,
+) -> Result<WorkflowLook, StoreError> {
+    let record = record(reader, id, with_definition).await?;
     let sql = "select step, state from workflow_step where workflow = $1 order by step";
     let rows = reader.all(sql, &[&id.0]).await?;
     let read = |row| Ok(StepRecord { step: place(row, 0)?, state: get(row, 1)? });
@@ -139,38 +173,54 @@ fn runs(row: &Row, at: usize) -> Result<Option<Runs>, StoreError> {
     Ok(job.or(child))
 }
 
+/// Returns a statement that reads items; those that do not fit are not sent.
+macro_rules! items {
+    ($place:literal, $which:literal) => {
+        concat!(
+            "select step, item, state, job, child, case when $1 then input end,
+                 case when $1 then result end
+             from (select *, coalesce(octet_length(input), 0)
+                           + coalesce(octet_length(result), 0) as own,
+                       sum(coalesce(octet_length(input), 0) + coalesce(octet_length(result), 0))
+                           over (order by step, item) as size
+                   from (select * from workflow_item where workflow = $2 and ",
+            $place,
+            " and ",
+            $which,
+            " order by step, item limit $5) page) k
+             where not $1 or size <= $6 or size = own order by step, item"
+        )
+    };
+}
+
+/// Returns the statement for items of one step, and that for items of all.
+macro_rules! items_of {
+    ($query:expr, $which:literal) => {
+        match $query.step {
+            Some(_) => items!("step = $3 and item > $4", $which),
+            None => items!("(step, item) > ($3, $4)", $which),
+        }
+    };
+}
+
 pub(crate) async fn items(
     reader: &Reader,
     query: &ItemQuery,
 ) -> Result<Vec<ItemRecord>, StoreError> {
-    let sql = "select step, item, state, job, child, case when $1 then input end,
-             case when $1 then result end
-         from (select *, sum(coalesce(octet_length(input), 0) + coalesce(octet_length(result), 0))
-                   over (order by step, item) as size,
-                   coalesce(octet_length(input), 0) + coalesce(octet_length(result), 0) as own
-               from (select * from workflow_item
-                     where workflow = $2 and (step, item) > ($6, $7)
-                         and ($3::bigint is null or step = $3)
-                         and case $4 when 'all' then true
-                                     when 'held' then state = 'held'
-                                     when 'running' then state = 'running'
-                                     when 'completed' then state = 'completed'
-                                     else state not in ('held', 'running', 'completed') end
-                     order by step, item limit $5) page) k
-         where not $1 or size <= $8 or size = own order by step, item";
-    let which = match query.which {
-        WhichItems::All => "all",
-        WhichItems::Held => "held",
-        WhichItems::Running => "running",
-        WhichItems::Completed => "completed",
-        WhichItems::Unsuccessful => "unsuccessful",
+    let sql = match query.which {
+        WhichItems::All => items_of!(query, "true"),
+        WhichItems::Held => items_of!(query, "state = 'held'"),
+        WhichItems::Running => items_of!(query, "state = 'running'"),
+        WhichItems::Completed => items_of!(query, "state = 'completed'"),
+        WhichItems::Unsuccessful => {
+            items_of!(query, "state not in ('held', 'running', 'completed')")
+        }
     };
-    let step = query.step.map(i64::from);
+    let (step, item) = query.begins_after();
     let limit = i64::from(query.limit);
-    let after = query.after.map_or((-1, 0), |(step, item)| (i64::from(step), i64::from(item)));
-    let bytes = i64::try_from(query.bytes).unwrap_or(i64::MAX);
-    let values: [&(dyn ToSql + Sync); 8] =
-        [&query.with_values, &query.workflow.0, &step, &which, &limit, &after.0, &after.1, &bytes];
+    let most = i64::try_from(query.bytes).unwrap_or(i64::MAX);
+    let values: [&(dyn ToSql + Sync); 6] =
+        [&query.with_values, &query.workflow.0, &step, &item, &limit, &most];
     let rows = reader.all(sql, &values).await?;
     let read = |row: &Row| {
         let word: &str = get(row, 2)?;

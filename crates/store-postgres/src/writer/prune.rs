@@ -4,7 +4,7 @@ use outlast_core::limits::PRUNE_BESIDE_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::reply::Pruned;
-use outlast_store_rules::prune::{Deleted, blocks_of};
+use outlast_store_rules::prune::{Deleted, WORKFLOWS_MAX, blocks_of, found_of};
 
 use crate::connection::values;
 use crate::failure::Failure;
@@ -135,14 +135,15 @@ impl Tx<'_> {
                 values![prune.workers_before.0, limit],
             )
             .await?;
-        let workflows = self.query(OLD_WORKFLOWS, values![before, limit]).await?;
+        let workflows = self.query(OLD_WORKFLOWS, values![before, WORKFLOWS_MAX]).await?;
         let leaders = prune.leaders_before(self.batch.context.now).0;
         self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
         let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
-        let reply = deleted.reply(prune, &[keys.len(), looked, tallies, gates, workflows.len()]);
+        let reply = deleted
+            .reply(prune, &[keys.len(), looked, tallies, gates, found_of(workflows.len(), prune)]);
         Ok(Pruned { more: reply.more || seqs.len() < old.len(), ..reply })
     }
 

@@ -86,6 +86,7 @@ pub const fn running(of: WorkflowItem, job: JobId) -> ItemRecord {
 pub fn refused(of: WorkflowItem, job: JobId, refusal: Option<&EnqueueRefusal>) -> ItemEnd {
     let outcome = match refusal {
         Some(EnqueueRefusal::QueueFull { .. }) => ItemOutcome::QueueFull,
+        Some(EnqueueRefusal::Expired(_)) => ItemOutcome::Expired,
         _ => ItemOutcome::Duplicate,
     };
     ItemEnd {

@@ -2,12 +2,12 @@
 
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{NewJob, WriteWorkflow};
-use outlast_store::reply::Enqueued;
+use outlast_store::reply::{EnqueueRefusal, Enqueued};
 use outlast_store::workflow::{
     ItemRecord, StepRecord, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
 };
 
-use super::{Backend, Transaction, enqueue};
+use super::{Backend, Transaction, enqueue, unique};
 use crate::apply::workflow::{Written, refused, running, started, write as decide};
 use crate::rules::workflow_event;
 
@@ -51,6 +51,12 @@ pub(super) async fn write<B: Backend>(
         Ok(written) => written,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    // Before anything is written: a job whose unique key is being moved is tried again.
+    for job in &write.jobs {
+        if let Err(EnqueueRefusal::Busy(_)) = unique::plan(b, job).await? {
+            return Ok(Err(WorkflowRefusal::Changed));
+        }
+    }
     if let Some(record) = &record {
         if is_new {
             b.make_workflow(record)?;

@@ -4,8 +4,8 @@ use outlast_core::id::JobId;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
     DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemHappened, ItemQuery, ItemRecord,
-    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WhichItems, WorkflowCounts, WorkflowLook,
-    WorkflowQuery, WorkflowRecord, WorkflowState,
+    ItemState, NewWorkflow, Runs, StepRecord, UntakenEnd, WorkflowCounts, WorkflowItemRun,
+    WorkflowLook, WorkflowQuery, WorkflowRecord, WorkflowState,
 };
 use outlast_store::{StoreError, workflow_columns};
 use rusqlite::{Connection, Params, Row};
@@ -154,22 +154,15 @@ fn runs(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Runs>> {
 }
 
 pub(crate) fn items(db: &Connection, query: &ItemQuery) -> Result<Vec<ItemRecord>, StoreError> {
-    let sql = "select step, item, state, job, child, iif(?1, input, null), iif(?1, result, null)
-         from workflow_item
-         where workflow = ?2 and (step, item) > (?6, ?7) and (?3 is null or step = ?3)
-             and case ?4 when 'all' then 1
-                         when 'held' then state = 'held'
-                         when 'running' then state = 'running'
-                         when 'completed' then state = 'completed'
-                         else state not in ('held', 'running', 'completed') end
-         order by step, item limit ?5";
-    let which = match query.which {
-        WhichItems::All => "all",
-        WhichItems::Held => "held",
-        WhichItems::Running => "running",
-        WhichItems::Completed => "completed",
-        WhichItems::Unsuccessful => "unsuccessful",
+    let place = match query.step {
+        Some(_) => "step = ?3 and item > ?4",
+        None => "(step, item) > (?3, ?4)",
     };
+    let sql = format!(
+        "select step, item, state, job, child, iif(?1, input, null), iif(?1, result, null)
+         from workflow_item where workflow = ?2 and {place} and {} order by step, item limit ?5",
+        query.which.condition()
+    );
     let read = |row: &Row<'_>| {
         Ok(ItemRecord {
             step: row.get(0)?,
@@ -180,17 +173,9 @@ pub(crate) fn items(db: &Connection, query: &ItemQuery) -> Result<Vec<ItemRecord
             result: row.get(6)?,
         })
     };
-    let (step, item) = query.after.map_or((-1, 0), |(step, item)| (i64::from(step), item));
-    let mut select = db.prepare_cached(sql).map_err(failed)?;
-    let values = rusqlite::params![
-        query.with_values,
-        bytes(query.workflow),
-        query.step,
-        which,
-        query.limit,
-        step,
-        item
-    ];
+    let (step, item) = query.begins_after();
+    let mut select = db.prepare_cached(&sql).map_err(failed)?;
+    let values = (query.with_values, bytes(query.workflow), step, item, query.limit);
     let mut rows = select.query(values).map_err(failed)?;
     let (mut found, mut size) = (Vec::new(), 0);
     while let Some(row) = rows.next().map_err(failed)? {
@@ -217,6 +202,30 @@ pub(crate) fn due(
     found.sort_unstable();
     found.dedup();
     found.truncate(usize::try_from(max).unwrap_or(usize::MAX));
+    Ok(found)
+}
+
+pub(crate) fn unnoted(db: &Connection, max: u32) -> Result<Vec<WorkflowItemRun>, StoreError> {
+    let sql = "select i.workflow, i.step, i.item, i.job, i.child from workflow_item i
+         where i.state = 'running'
+             and not exists (select 1 from workflow_end e where e.workflow = i.workflow
+                 and e.step = i.step and e.item = i.item)
+             and case when i.job is not null then not exists (
+                     select 1 from job_row j where j.id = i.job and not exists (
+                         select 1 from finished f where f.seq = j.seq))
+                 else not exists (
+                     select 1 from workflow w where w.id = i.child and w.finished is null) end
+         limit ?";
+    let read = |row: &Row<'_>| {
+        let workflow = WorkflowId(row::uuid(row, 0)?);
+        let found = runs(row, 3)?;
+        Ok(found.map(|runs| (workflow, runs, row.get(1), row.get(2))))
+    };
+    let mut found = Vec::new();
+    for (workflow, runs, step, item) in all(db, sql, [max], read)?.into_iter().flatten() {
+        let (step, item) = (step.map_err(failed)?, item.map_err(failed)?);
+        found.push(WorkflowItemRun { workflow, step, item, runs });
+    }
     Ok(found)
 }
 

@@ -81,7 +81,7 @@ impl Tx<'_> {
             "delete from duty where until < ?1 and name <> ?2",
             (prune.leaders_before(self.batch.context.now).0, &prune.leadership.name),
         )?;
-        let workflows = self.prune_workflows(prune.finished_before, limit)?;
+        let workflows = self.prune_workflows(prune)?;
         let classes = self.retire_classes()?;
         let deleted = Deleted { jobs: old.len(), workers, classes };
         let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows]);

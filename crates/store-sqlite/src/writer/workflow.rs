@@ -1,9 +1,11 @@
 //! Workflows, their steps and items, and the ends of items.
 
-use outlast_core::time::Timestamp;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::StoreError;
+use outlast_store::command::Prune;
 use outlast_store::workflow::{ItemEnd, ItemRecord, Runs, StepRecord, WorkflowRecord};
+
+use outlast_store_rules::prune::{WORKFLOWS_MAX, found_of};
 
 use crate::row::{failed, int};
 use crate::writer::Tx;
@@ -94,12 +96,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Deletes workflows that ended long ago, up to `limit`; returns how many.
-    pub(super) fn prune_workflows(
-        &self,
-        before: Timestamp,
-        limit: i64,
-    ) -> Result<usize, StoreError> {
+    /// Deletes workflows that ended long ago, a few at a time: each may have many items. Returns how many
+    /// it found, as the prune counts.
+    pub(super) fn prune_workflows(&self, prune: &Prune) -> Result<usize, StoreError> {
         let mut select = self
             .db
             .prepare_cached(
@@ -108,7 +107,7 @@ impl Tx<'_> {
             )
             .map_err(failed)?;
         let old: Vec<[u8; 16]> = select
-            .query_map((before.0, limit), |row| row.get(0))
+            .query_map((prune.finished_before.0, WORKFLOWS_MAX), |row| row.get(0))
             .and_then(Iterator::collect)
             .map_err(failed)?;
         for id in &old {
@@ -121,7 +120,7 @@ impl Tx<'_> {
                 self.execute(sql, [id])?;
             }
         }
-        Ok(old.len())
+        Ok(found_of(old.len(), prune))
     }
 
     /// Notes what happened to items in the batch.

@@ -1,5 +1,6 @@
 //! Workflows: which are found, logged, kept and forgotten.
 
+use outlast_core::id::JobId;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::workflow::WorkflowId;
 use outlast_store::command::{Command, WriteWorkflow};
@@ -7,17 +8,18 @@ use outlast_store::event::{EventName, EventQuery};
 use outlast_store::reply::Reply;
 use outlast_store::store::Store as _;
 use outlast_store::workflow::{
-    DueWorkflows, NewWorkflow, StepRecord, WhichItems, WorkflowCounts, WorkflowEvent, WorkflowLook,
-    WorkflowQuery, WorkflowState,
+    DueWorkflows, ItemRecord, ItemState, NewWorkflow, Runs, StepRecord, WhichItems, WorkflowCounts,
+    WorkflowEvent, WorkflowLook, WorkflowQuery, WorkflowState,
 };
 
 use crate::conformance::Harness;
-use crate::conformance::workflow::{item, new, state, workflow_id, write};
+use crate::conformance::workflow::{item, new, state, waiting_item, workflow_id, write};
 use crate::conformance::world::{START, World};
 
 cases![
     workflows_to_look_at_are_due_or_have_ends,
     workflows_are_listed_latest_first,
+    items_whose_end_was_never_noted_are_found,
     workflows_are_logged,
     workflows_that_ended_long_ago_are_forgotten,
     workflows_survive_a_crash_and_not_a_reset,
@@ -46,6 +48,42 @@ fn workflows_to_look_at_are_due_or_have_ends<H: Harness>(world: &mut World<'_, H
     assert_eq!(asked(world, START, 30, 1).len(), 1);
     let counts = world.ask(world.store().workflow_counts());
     assert_eq!(counts, WorkflowCounts { running: 3, oldest_end: Some(noted) });
+}
+
+fn items_whose_end_was_never_noted_are_found<H: Harness>(world: &mut World<'_, H>) {
+    let found = |world: &World<'_, H>| -> Vec<u32> {
+        let mut found = world.ask(world.store().unnoted_ends(10));
+        found.sort_by_key(|it| it.item);
+        assert!(found.iter().all(|it| (it.workflow, it.step) == (workflow_id(1), 1)));
+        found.into_iter().map(|it| it.item).collect()
+    };
+    let (lives, ends) = (world.job_of(item(1, 0)), world.job_of(item(1, 1)));
+    let gone =
+        |n, runs| ItemRecord { state: ItemState::Running, runs: Some(runs), ..waiting_item(n, "") };
+    let made = WriteWorkflow {
+        jobs: vec![lives, ends.clone()],
+        items: vec![
+            gone(2, Runs::Job(JobId(workflow_id(99).0))),
+            gone(3, Runs::Workflow(workflow_id(98))),
+            gone(4, Runs::Workflow(workflow_id(1))),
+            waiting_item(5, "[]"),
+        ],
+        ..write(1, None)
+    };
+    let revision = world.write_workflow(made).expect("there was none").revision;
+    assert_eq!(found(world), [2, 3]);
+    world.cancel(ends.id).expect("it waits");
+    assert_eq!(found(world), [2, 3]);
+    // Its end is taken, and nothing follows from it.
+    let taken = world.look(1).ends.iter().map(|end| end.number).collect();
+    assert!(world.write_workflow(WriteWorkflow { taken, ..write(1, Some(revision)) }).is_ok());
+    assert_eq!(found(world), [1, 2, 3]);
+    assert_eq!(world.ask(world.store().unnoted_ends(2)).len(), 2);
+    assert_eq!(
+        world.ask(world.store().workflow(workflow_id(1))).map(|it| it.revision),
+        Some(revision + 1)
+    );
+    assert_eq!(world.ask(world.store().workflow(workflow_id(2))), None);
 }
 
 fn workflows_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {

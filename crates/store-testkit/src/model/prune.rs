@@ -28,7 +28,7 @@ impl Tx<'_> {
         let current = &prune.leadership.name;
         self.tables.leaders.retain(|name, lease| lease.until >= over || name == current);
         let batches = self.prune_events(prune, limit);
-        let workflows = self.tables.workflows.prune(prune.finished_before, limit);
+        let workflows = self.tables.workflows.prune(prune);
         let gates = self.tables.prune_gates(limit, self.now());
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),

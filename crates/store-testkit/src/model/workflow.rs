@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use outlast_core::time::Timestamp;
 use outlast_core::workflow::WorkflowId;
-use outlast_store::command::WriteWorkflow;
+use outlast_store::command::{Prune, WriteWorkflow};
 use outlast_store::job::EnqueueRefusal;
 use outlast_store::workflow::{
-    DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemQuery, ItemRecord, NewWorkflow,
-    StartedWorkflow, StepRecord, UntakenEnd, WorkflowCounts, WorkflowLook, WorkflowQuery,
-    WorkflowRecord, WorkflowRefusal, WorkflowWritten,
+    DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemQuery, ItemRecord, ItemState, NewWorkflow,
+    Runs, StartedWorkflow, StepRecord, UntakenEnd, WorkflowCounts, WorkflowItemRun, WorkflowLook,
+    WorkflowQuery, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
 };
 use outlast_store_rules::apply::schedule::first_revision;
 use outlast_store_rules::apply::workflow::{refused, running};
+use outlast_store_rules::prune::{WORKFLOWS_MAX, found_of};
 use outlast_store_rules::rules::workflow_event;
 
 use crate::model::tables::Tables;
@@ -39,19 +40,20 @@ impl Workflows {
     }
 
     /// Forgets workflows that ended long ago, oldest first; returns how many.
-    pub(super) fn prune(&mut self, before: Timestamp, limit: usize) -> usize {
+    pub(super) fn prune(&mut self, prune: &Prune) -> usize {
+        let before = prune.finished_before;
         let ended =
             |it: &WorkflowRecord| Some((it.state.finished.filter(|at| *at < before)?, it.id));
         let mut old: Vec<_> = self.rows.values().filter_map(ended).collect();
         old.sort_unstable();
-        old.truncate(limit);
+        old.truncate(usize::try_from(WORKFLOWS_MAX).unwrap_or(usize::MAX));
         for (_, id) in &old {
             self.rows.remove(id);
             self.steps.retain(|(of, _), _| of != id);
             self.items.retain(|(of, _, _), _| of != id);
             self.ends.retain(|_, (_, end)| end.of.workflow != *id);
         }
-        old.len()
+        found_of(old.len(), prune)
     }
 }
 
@@ -158,6 +160,31 @@ impl Tables {
         all.sort_by_key(|it| std::cmp::Reverse((it.created, it.id)));
         all.truncate(usize::try_from(query.limit).unwrap_or(usize::MAX));
         all
+    }
+
+    pub(super) fn workflow(&self, id: WorkflowId) -> Option<WorkflowRecord> {
+        self.workflows.rows.get(&id).map(without_definition)
+    }
+
+    pub(super) fn unnoted_ends(&self, max: u32) -> Vec<WorkflowItemRun> {
+        let is_noted = |run: &WorkflowItemRun| {
+            let of = (run.workflow, run.step, run.item);
+            let ends = self.workflows.ends.values();
+            ends.map(|(_, end)| (end.of.workflow, end.of.step, end.of.item)).any(|end| end == of)
+        };
+        let goes_on = |runs: Runs| match runs {
+            Runs::Job(job) => self.job(job).is_some_and(|job| !job.state.is_terminal()),
+            Runs::Workflow(child) => {
+                let child = self.workflows.rows.get(&child);
+                child.is_some_and(|child| child.state.finished.is_none())
+            }
+        };
+        let running = self.workflows.items.iter().filter(|(_, it)| it.state == ItemState::Running);
+        let running = running.filter_map(|((workflow, step, item), it)| {
+            Some(WorkflowItemRun { workflow: *workflow, step: *step, item: *item, runs: it.runs? })
+        });
+        let unnoted = running.filter(|run| !goes_on(run.runs) && !is_noted(run));
+        unnoted.take(usize::try_from(max).unwrap_or(usize::MAX)).collect()
     }
 
     pub(super) fn look_at_workflow(&self, id: WorkflowId, with_definition: bool) -> WorkflowLook {

@@ -1,6 +1,6 @@
 //! Items of a draft: which there are, what they are given, what carries them out, their results.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use outlast_core::workflow::{ItemOutcome, WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
@@ -8,6 +8,7 @@ use outlast_store::workflow::{
 };
 use outlast_workflow::advance::{ValueError, Values as _};
 use outlast_workflow::limits::INPUTS_BYTES_MAX;
+use outlast_workflow::template::size;
 use outlast_workflow::{ItemEnd as EndOfItem, Target};
 use serde_json::Value;
 
@@ -19,6 +20,14 @@ use crate::workflows::service::{self, Child, WorkflowError};
 
 /// How many items are read at once.
 const PAGE: u32 = 1_000;
+/// How many steps are asked for their results one by one. Of more, all results of the workflow are read.
+const READ_ALONE_MAX: usize = 32;
+/// How long the results may be that one job of the standard's forms is shown, in bytes.
+const PASSED_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The same for all jobs that start together: each has its copy.
+const COPIES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long the definitions of workflows may be that one write starts, in bytes.
+const STARTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How many bytes of their inputs or results are.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
@@ -62,38 +71,58 @@ impl<'a> Draft<'a> {
             .items
             .range(Place { step: at, item: 0 }..=Place { step: at, item: u32::MAX })
             .filter(|(_, item)| which.contains(item.state))
+            .take(most)
             .map(|(place, record)| (place.item, record.clone()))
             .collect();
-        let (mut after, mut count) = (None, 0);
-        while self.is_stored && count < most {
-            let query = ItemQuery {
-                workflow: self.id,
-                step: Some(at),
-                which,
-                with_values: true,
-                after,
-                limit: PAGE,
-                bytes: PAGE_BYTES,
-            };
-            let page = self.engine.store().workflow_items(query).await?;
-            let Some(last) = page.last() else { break };
-            after = Some((last.step, last.item));
-            for item in page {
+        let (mut after, mut left) = (None, most);
+        while self.is_stored && left > 0 {
+            let limit = u32::try_from(left.saturating_add(self.items.len())).unwrap_or(PAGE);
+            let page = self.page(Some(at), which, after, limit.min(PAGE)).await?;
+            after = page.after;
+            for item in page.items {
                 let place = place_of(&item);
                 if !self.items.contains_key(&place) && !self.placed.contains(&place) {
                     found.insert(item.item, item);
-                    count += 1;
+                    left = left.saturating_sub(1);
                 }
+            }
+            if page.is_last {
+                break;
             }
         }
         Ok(found.into_values().take(most).collect())
+    }
+
+    async fn page(
+        &self,
+        step: Option<u32>,
+        which: WhichItems,
+        after: Option<(u32, u32)>,
+        limit: u32,
+    ) -> Result<Page, WorkflowError> {
+        let query = ItemQuery {
+            workflow: self.id,
+            step,
+            which,
+            with_values: true,
+            after,
+            limit,
+            bytes: PAGE_BYTES,
+        };
+        let items = self.engine.store().workflow_items(query).await?;
+        let bytes = items.iter().map(bytes_of).sum();
+        let is_full = u32::try_from(items.len()).is_ok_and(|count| count >= limit);
+        // A page that is half full of bytes may have ended for them.
+        let is_last = !is_full && bytes < PAGE_BYTES / 2;
+        let after = items.last().map(|last| (last.step, last.item));
+        Ok(Page { is_last: is_last || after.is_none(), after, items, bytes })
     }
 
     /// Starts the next items of a step.
     pub(super) async fn start(&mut self, step: usize, count: usize) -> Result<(), WorkflowError> {
         let described = &self.known.definition.steps()[step];
         let results = match self.known.definition.form.passes_results() {
-            true => Some(self.results_before(step).await?),
+            true => Some(self.results_before(step, count).await?),
             false => None,
         };
         for item in self.items_of(step, WhichItems::Held, count).await? {
@@ -104,9 +133,11 @@ impl<'a> Draft<'a> {
                 item: item.item,
                 keeps_result: self.known.keeps_results[step],
             };
-            let made = match self.input_of(&item, &described.target).await? {
-                Ok(input) => self.make(step, of, input, results.as_deref()),
-                Err(reason) => Err(reason.into()),
+            let made = match (&results, self.input_of(&item, &described.target).await?) {
+                (Some(Err(reason)), _) => Err(reason.clone().into()),
+                (_, Err(reason)) => Err(reason.into()),
+                (None, Ok(input)) => self.make(step, of, input, None),
+                (Some(Ok(results)), Ok(input)) => self.make(step, of, input, Some(results)),
             };
             match made {
                 Ok(()) => {
@@ -143,6 +174,14 @@ impl<'a> Draft<'a> {
             let id = WorkflowId(job::id_of(common, of));
             let child = Child { id, of, reference, input };
             let new = service::child(self.engine.settings(), self.known, child)?;
+            self.started_bytes += new.definition.len();
+            if self.started_bytes > STARTED_BYTES_MAX {
+                let problem = format!(
+                    "workflows that start together come to more than {STARTED_BYTES_MAX} bytes; set \
+                     `concurrency`"
+                );
+                return Err(problem.into());
+            }
             self.started.push(StartedWorkflow { id, new, state: waiting_to_begin(self.now) });
             // The row of an item that a job carries out comes with the job.
             self.children.push(ItemRecord {
@@ -205,51 +244,129 @@ impl<'a> Draft<'a> {
         Ok(value.ok_or_else(gone))
     }
 
-    async fn results_before(&self, step: usize) -> Result<Vec<Value>, WorkflowError> {
+    /// Returns the results of the steps before one, for `count` jobs to be shown; or why they are too
+    /// long for that.
+    async fn results_before(
+        &mut self,
+        step: usize,
+        count: usize,
+    ) -> Result<Result<Vec<Value>, String>, WorkflowError> {
         let before = &self.known.definition.steps()[step].after;
         let with = |step: &&usize| self.state.steps[**step].completed > 0;
         let wanted = before.iter().filter(with).copied().collect();
         let results = self.results(&wanted).await?;
-        Ok(before.iter().map(|step| results.result(*step).unwrap_or(Value::Null)).collect())
+        let (mut all, mut bytes) = (Vec::with_capacity(before.len()), 0_usize);
+        for step in before {
+            let result = match wanted.contains(step) {
+                true => results.result(*step),
+                false => Ok(Value::Null),
+            };
+            match result {
+                Ok(result) => all.push(result),
+                Err(why) => return Ok(Err(why.to_string())),
+            }
+            bytes += all.last().map_or(0, size);
+        }
+        let copies = bytes.saturating_mul(count);
+        if bytes > PASSED_BYTES_MAX || copies > COPIES_BYTES_MAX {
+            return Ok(Err(format!(
+                "the results of the steps before it have {bytes} bytes, for each of {count} jobs; a job \
+                 is shown at most {PASSED_BYTES_MAX}, and jobs that start together {COPIES_BYTES_MAX}"
+            )));
+        }
+        Ok(Ok(all))
     }
 
     /// Reads the results of steps: of `for_each` a list with a place for each item.
-    pub(super) async fn results(&self, steps: &BTreeSet<usize>) -> Result<Results, WorkflowError> {
-        let mut found = HashMap::new();
+    pub(super) async fn results(
+        &mut self,
+        steps: &BTreeSet<usize>,
+    ) -> Result<Results, WorkflowError> {
+        let missing: BTreeSet<usize> =
+            steps.iter().copied().filter(|step| !self.read.contains_key(step)).collect();
+        let mut found = BTreeMap::new();
         let mut bytes = 0;
-        for step in steps {
-            let items = self.items_of(*step, WhichItems::Completed, usize::MAX).await?;
-            bytes += items
-                .iter()
-                .filter_map(|item| item.result.as_ref())
-                .map(String::len)
-                .sum::<usize>();
+        if missing.len() > READ_ALONE_MAX {
+            bytes += self.read_completed(None, &missing, &mut found).await?;
+        } else {
+            for step in &missing {
+                bytes += self.read_completed(Some(*step), &missing, &mut found).await?;
+                if bytes > INPUTS_BYTES_MAX {
+                    break;
+                }
+            }
+        }
+        for step in missing {
             let value = match bytes > INPUTS_BYTES_MAX {
                 true => {
                     let problem = format!("results come to more than {INPUTS_BYTES_MAX} bytes");
                     Err(ValueError(problem))
                 }
-                false => Ok(self.result_of(*step, items)),
+                false => Ok(self.result_of(step, found.remove(&number(step)).unwrap_or_default())),
             };
-            found.insert(*step, value);
+            self.read.insert(step, value);
         }
-        Ok(Results(found))
+        let of = |step: &usize| Some((*step, self.read.get(step)?.clone()));
+        Ok(Results(steps.iter().filter_map(of).collect()))
     }
 
-    fn result_of(&self, step: usize, items: Vec<ItemRecord>) -> Value {
-        let value = |item: ItemRecord| {
-            let text = item.result?;
-            serde_json::from_str(&text).ok()
-        };
+    /// Reads the results of completed items, of one step or of all that are wanted, until they are too
+    /// long; returns how long they are.
+    async fn read_completed(
+        &self,
+        step: Option<usize>,
+        wanted: &BTreeSet<usize>,
+        found: &mut BTreeMap<u32, BTreeMap<u32, Option<String>>>,
+    ) -> Result<usize, WorkflowError> {
+        let (mut after, mut bytes) = (None, 0);
+        while self.is_stored && bytes <= INPUTS_BYTES_MAX {
+            let page = self.page(step.map(number), WhichItems::Completed, after, PAGE).await?;
+            (after, bytes) = (page.after, bytes + page.bytes);
+            for item in page.items.into_iter().filter(|item| wanted.contains(&index(item.step))) {
+                found.entry(item.step).or_default().insert(item.item, item.result);
+            }
+            if page.is_last {
+                break;
+            }
+        }
+        for (place, item) in &self.items {
+            let is_wanted = wanted.contains(&index(place.step));
+            if !is_wanted || step.is_some_and(|step| number(step) != place.step) {
+                continue;
+            }
+            let of_step = found.entry(place.step).or_default();
+            match WhichItems::Completed.contains(item.state) {
+                true => drop(of_step.insert(place.item, item.result.clone())),
+                false => drop(of_step.remove(&place.item)),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn result_of(&self, step: usize, items: BTreeMap<u32, Option<String>>) -> Value {
+        let value = |text: Option<String>| text.and_then(|text| serde_json::from_str(&text).ok());
         if self.known.definition.steps()[step].for_each.is_none() {
-            return items.into_iter().next().and_then(value).unwrap_or(Value::Null);
+            return items.into_values().next().and_then(value).unwrap_or(Value::Null);
         }
         let mut list = vec![Value::Null; index(self.state.steps[step].total)];
-        for item in items {
-            if let Some(place) = list.get_mut(index(item.item)) {
-                *place = value(item).unwrap_or(Value::Null);
+        for (item, text) in items {
+            if let Some(place) = list.get_mut(index(item)) {
+                *place = value(text).unwrap_or(Value::Null);
             }
         }
         Value::Array(list)
     }
+}
+
+/// Items as they were read.
+struct Page {
+    items: Vec<ItemRecord>,
+    /// Where the next page begins.
+    after: Option<(u32, u32)>,
+    is_last: bool,
+    bytes: usize,
+}
+
+fn bytes_of(item: &ItemRecord) -> usize {
+    [&item.input, &item.result].into_iter().flatten().map(String::len).sum()
 }

@@ -12,7 +12,7 @@ use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{Applied, Pruned, Reply};
 use outlast_store::schedule::ScheduleQuery;
 use outlast_store::store::Store;
-use outlast_store::workflow::{ItemQuery, WhichItems, WorkflowLook};
+use outlast_store::workflow::{ItemQuery, WhichItems, WorkflowItemRun, WorkflowLook};
 
 use super::resolve::{job_id, queue_name, worker_id};
 use super::script::{Filter, JOBS};
@@ -233,6 +233,12 @@ impl<'a, H: Harness> Both<'a, H> {
                 |all| all,
             )?;
         }
+        let unnoted = |mut all: Vec<WorkflowItemRun>| {
+            all.sort_by_key(|it| (it.workflow, it.step, it.item));
+            all
+        };
+        let ends = "ends that were not noted";
+        self.same(ends, |it| it.unnoted_ends(1_000), |it| it.unnoted_ends(1_000), unnoted)?;
         let counts = "counts of workflows";
         self.same(counts, |it| it.workflow_counts(), |it| it.workflow_counts(), |it| it)
     }

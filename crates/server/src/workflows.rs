@@ -26,3 +26,5 @@ pub(crate) mod view;
 pub(crate) mod wanted;
 
 pub(crate) use job::{item_of, unmarked};
+pub(crate) use service::Scheduled;
+pub(crate) use stored::StoredFire;

@@ -11,6 +11,7 @@ use outlast_core::time::Timestamp;
 use crate::event::EventName;
 use crate::job::{EnqueueRefusal, Enqueued, NewJob};
 use crate::request::boxed_requests;
+use crate::workflow::StartedWorkflow;
 
 /// Makes, changes, fires or removes a schedule, unless another has changed it since it was read.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub struct WriteSchedule {
     /// The jobs of its fires. They are stored with the change, or nothing is. None takes a unique
     /// key.
     pub jobs: Vec<NewJob>,
+    /// The workflows of its fires, likewise. One of which the id is taken stays as it is.
+    pub workflows: Vec<StartedWorkflow>,
     /// What happened, for the event log.
     pub events: Vec<ScheduleEvent>,
     /// Who does it, for the event log.

@@ -12,6 +12,7 @@ use crate::json::fields::{flag, given, known, no_others, text};
 use crate::json::{self, long_number};
 use crate::ojs::enqueue;
 use crate::time::When;
+use crate::workflow;
 
 /// Fields that say when it fires.
 const TIMING: &[&str] =
@@ -39,6 +40,9 @@ const OF_TYPE: &[&str] = &[
     "type", "args", "meta", "options", "queue", "priority", "timeout", "retry", "keys", "requires",
     "prefers",
 ];
+
+/// Fields that say which workflow it starts.
+const OF_WORKFLOW: &[&str] = &["workflow_ref", "parameters", "labels", "keys"];
 
 /// Fields of the standard's request.
 const STANDARD: &[&str] = &[
@@ -107,6 +111,18 @@ pub enum Template {
     Execution(String),
     /// A job of a type.
     Ojs(String),
+    /// A workflow of a pack.
+    Workflow(String),
+}
+
+impl Template {
+    /// Returns the request.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Execution(text) | Self::Ojs(text) | Self::Workflow(text) => text,
+        }
+    }
 }
 
 /// What a request calls its fields, for messages.
@@ -242,29 +258,27 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Fault> {
         return Err(Fault::payload("request body must be a JSON object"));
     };
     // What is stored is written again from what was read.
-    let field = if fields.contains_key("action_ref") { "parameters" } else { "args" };
+    let field = if fields.contains_key("type") { "args" } else { "parameters" };
     json::keeps_numbers(field, json::text(body)?)?;
     Ok(fields)
 }
 
 fn of_ours(fields: &Map<String, Value>) -> Result<ScheduleRequest, Fault> {
-    let job = match (given(fields, "action_ref"), given(fields, "type")) {
-        (Some(_), None) => OF_ACTION,
-        (None, Some(_)) => OF_TYPE,
-        (None, None) => {
-            let problem = "is missing, and so is `type`: a schedule names one of them";
-            return Err(Fault::field("action_ref", problem));
-        }
-        (Some(_), Some(_)) => {
-            let problem = "and `type` are both given: a schedule names one of them";
-            return Err(Fault::field("action_ref", problem));
-        }
-    };
+    let kinds = [("action_ref", OF_ACTION), ("type", OF_TYPE), ("workflow_ref", OF_WORKFLOW)];
+    let mut named = kinds.into_iter().filter(|(name, _)| given(fields, name).is_some());
+    let (kind, job) = named.next().ok_or_else(|| {
+        let problem = "is missing, and so are `type` and `workflow_ref`: a schedule names one of \
+                       them";
+        Fault::field("action_ref", problem)
+    })?;
+    if let Some((other, _)) = named.next() {
+        let problem = format!("and `{other}` are both given: a schedule names one of them");
+        return Err(Fault::field(kind, problem));
+    }
     no_others(&[TIMING, job].concat(), fields)?;
     let of_job = |(name, _): &(&String, &Value)| job.contains(&name.as_str());
     let own: Map<String, Value> =
         fields.iter().filter(of_job).map(|(name, value)| (name.clone(), value.clone())).collect();
-    let is_action = own.contains_key("action_ref");
     Ok(ScheduleRequest {
         cron: text(fields, "cron")?.ok_or_else(|| Fault::field("cron", "is missing"))?.to_owned(),
         time_zone: text(fields, "time_zone")?.map(ToOwned::to_owned),
@@ -273,7 +287,11 @@ fn of_ours(fields: &Map<String, Value>) -> Result<ScheduleRequest, Fault> {
         jitter: jitter(fields)?,
         until: until(fields)?,
         paused: paused(fields)?,
-        template: if is_action { of_action(own)? } else { of_type(own)? },
+        template: match kind {
+            "action_ref" => of_action(own)?,
+            "type" => of_type(own)?,
+            _ => of_workflow(own)?,
+        },
         names: OURS,
     })
 }
@@ -357,6 +375,14 @@ fn of_action(job: Map<String, Value>) -> Result<Template, Fault> {
     is_short("parameters", &text)?;
     Request::read(text.as_bytes())?;
     Ok(Template::Execution(text))
+}
+
+/// Checks what is stored of a workflow.
+fn of_workflow(workflow: Map<String, Value>) -> Result<Template, Fault> {
+    let text = Value::Object(workflow).to_string();
+    is_short("parameters", &text)?;
+    workflow::read(text.as_bytes())?;
+    Ok(Template::Workflow(text))
 }
 
 /// Checks how long a job is: it is read at each fire, and shown in lists.

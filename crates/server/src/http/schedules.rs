@@ -184,11 +184,12 @@ async fn ordered(
 async fn trigger(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     schedule::nothing(&req.body().await?)?;
+    let found = find(&req.app, &name).await?;
     let fired = service::trigger(&req.app.engine, &name, &author).await?;
     let document = object(|object| {
         object.object("data", |object| {
             object.text("name", name.as_str());
-            object.plain("job_id", fired.job);
+            object.plain(kind_of_id(&found), fired.id);
             object.time("fire_time", fired.fire_time);
             object.flag("waits", fired.waits);
         });
@@ -221,6 +222,7 @@ fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     let kind = match &definition.template {
         Template::Execution(_) => "action_ref",
         Template::Ojs(_) => "type",
+        Template::Workflow(_) => "workflow_ref",
     };
     object.raw_or_null(kind, job.get(kind).map(ToString::to_string).as_deref());
     object.raw("job", &job.to_string());
@@ -240,6 +242,14 @@ fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     object.time("created", record.created);
     object.time("updated", record.updated);
     object.number("revision", record.revision);
+}
+
+/// Returns the field for the id of what a fire stored.
+const fn kind_of_id(schedule: &Schedule) -> &'static str {
+    match &schedule.definition.template {
+        Template::Execution(_) | Template::Ojs(_) => "job_id",
+        Template::Workflow(_) => "workflow_id",
+    }
 }
 
 /// Returns the word for how a schedule stands.
@@ -270,7 +280,7 @@ fn last_fire(object: &mut Object<'_>, schedule: &Schedule) {
             object.time("fire_time", *fire_time);
             let late = Progress::late(name, timing, *fire_time, *at);
             object.seconds("late_seconds", late);
-            object.plain("job_id", job);
+            object.plain(kind_of_id(schedule), job);
         }),
     }
 }
@@ -293,6 +303,7 @@ impl From<ScheduleError> for ApiError {
             ScheduleError::Store(error) => error.into(),
             ScheduleError::Unavailable(error) => Self::Unavailable(error),
             ScheduleError::Intake(error) => error.into(),
+            ScheduleError::Workflow(error) => error.into(),
             ScheduleError::NotFound(_) => Self::not_found(Missing::Schedule, message),
             ScheduleError::Enqueue(refusal) => Self::Enqueue(refusal),
             ScheduleError::Damaged(..) => Self::Internal(message),

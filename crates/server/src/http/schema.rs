@@ -202,7 +202,8 @@ impl Schema {
             Self::Nothing => object(&[]),
             Self::Triggered => data(object(&[
                 ("name", text()),
-                ("job_id", uuid()),
+                ("job_id?", uuid()),
+                ("workflow_id?", uuid()),
                 ("fire_time", time()),
                 ("waits", flag()),
             ])),

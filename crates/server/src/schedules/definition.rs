@@ -38,6 +38,8 @@ struct Stored {
     execution: Option<Box<RawValue>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ojs: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    workflow: Option<Box<RawValue>>,
 }
 
 /// Checks when a schedule is to fire.
@@ -84,10 +86,11 @@ impl Definition {
     /// Reads what is stored.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let stored: Stored = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let template = match (stored.execution, stored.ojs) {
-            (Some(job), _) => Template::Execution(job.get().to_owned()),
-            (None, Some(job)) => Template::Ojs(job.get().to_owned()),
-            (None, None) => return Err("it has no job".to_owned()),
+        let template = match (stored.execution, stored.ojs, stored.workflow) {
+            (Some(job), _, _) => Template::Execution(job.get().to_owned()),
+            (None, Some(job), _) => Template::Ojs(job.get().to_owned()),
+            (None, None, Some(workflow)) => Template::Workflow(workflow.get().to_owned()),
+            (None, None, None) => return Err("it has no job".to_owned()),
         };
         let timing = Timing {
             expression: Expression::parse(&stored.cron).map_err(|error| error.to_string())?,
@@ -102,8 +105,7 @@ impl Definition {
 
     /// Returns the request that each fire stores, as it may be shown: secret parameters are masked.
     pub(crate) fn shown_job(&self, packs: &PackSet) -> Value {
-        let (Template::Execution(text) | Template::Ojs(text)) = &self.template;
-        let mut job: Value = serde_json::from_str(text).unwrap_or_default();
+        let mut job: Value = serde_json::from_str(self.template.text()).unwrap_or_default();
         let reference = |name: &str| job.get(name).and_then(Value::as_str);
         match &self.template {
             Template::Execution(_) => {
@@ -113,6 +115,15 @@ impl Definition {
                         Some(action) => action.mask(parameters),
                         // The action is gone, and with it the word on what is secret.
                         None => json!("not shown: the action is not known any more"),
+                    };
+                }
+            }
+            Template::Workflow(_) => {
+                let found = reference("workflow_ref").and_then(|name| packs.workflow(name));
+                if let Some(Value::Object(parameters)) = job.get("parameters") {
+                    job["parameters"] = match found {
+                        Some(workflow) => Value::Object(workflow.parameters.mask(parameters)),
+                        None => json!("not shown: the workflow is not known any more"),
                     };
                 }
             }
@@ -130,9 +141,10 @@ impl Definition {
     pub(crate) fn text(&self) -> String {
         let Timing { expression, zone, catch_up, overlap, jitter, until } = &self.timing;
         let raw = |text: &String| RawValue::from_string(text.clone()).ok();
-        let (execution, ojs) = match &self.template {
-            Template::Execution(job) => (raw(job), None),
-            Template::Ojs(job) => (None, raw(job)),
+        let (execution, ojs, workflow) = match &self.template {
+            Template::Execution(job) => (raw(job), None, None),
+            Template::Ojs(job) => (None, raw(job), None),
+            Template::Workflow(workflow) => (None, None, raw(workflow)),
         };
         let stored = Stored {
             cron: expression.to_string(),
@@ -144,6 +156,7 @@ impl Definition {
             tenant: self.tenant.clone(),
             execution,
             ojs,
+            workflow,
         };
         // It holds texts and numbers only.
         serde_json::to_string(&stored).unwrap_or_default()

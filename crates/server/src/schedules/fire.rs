@@ -17,20 +17,22 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::workflow::WorkflowId;
 use outlast_schedule::progress::{Choice, LastFire, LastSkip, Progress, QUEUED_MAX};
 use outlast_schedule::{Due, Overlap};
 use outlast_store::command::{JobAction, JobOrder, NewJob};
 use outlast_store::event::EventName;
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::schedule::{ScheduleEvent, ScheduleRefusal, WriteSchedule};
-use outlast_wire::schedule::Template;
+use outlast_store::workflow::StartedWorkflow;
 use outlast_wire::time::Rfc3339;
 use uuid::Uuid;
 
-use super::job::{self, Fire};
+use super::job::{self, Fire, Made};
 use super::service::{Schedule, ScheduleError};
 use crate::engine::Engine;
-use crate::intake::IntakeError;
+use crate::workflows::look::{self as workflow, Ask};
+use crate::workflows::service::{self as workflows, WorkflowError};
 
 /// Who fires schedules, for the event log.
 const BY: &str = "scheduler";
@@ -68,8 +70,8 @@ impl Unplanned {
 /// What came of a fire by hand.
 #[derive(Debug)]
 pub(super) enum Fired {
-    Job {
-        job: JobId,
+    Stored {
+        id: Uuid,
         waits: bool,
     },
     Skipped(String),
@@ -93,7 +95,9 @@ pub(crate) struct Looked {
 struct Draft {
     progress: Progress,
     jobs: Vec<NewJob>,
-    /// The times of the fires of these jobs.
+    /// Workflows, if that is what the schedule starts.
+    workflows: Vec<StartedWorkflow>,
+    /// The times of the fires of these.
     times: Vec<Timestamp>,
     events: Vec<ScheduleEvent>,
     skipped: u64,
@@ -101,8 +105,8 @@ struct Draft {
 
 impl Draft {
     fn new(progress: Progress) -> Self {
-        let (jobs, times, events) = (Vec::new(), Vec::new(), Vec::new());
-        Self { progress, jobs, times, events, skipped: 0 }
+        let (jobs, workflows, times, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { progress, jobs, workflows, times, events, skipped: 0 }
     }
 
     /// Whether the schedule stands as it did.
@@ -119,14 +123,23 @@ impl Draft {
         self.events.push(ScheduleEvent { kind: EventName::CronSkipped, job: None, words });
     }
 
-    fn fire(&mut self, time: Timestamp, job: NewJob, of: &Schedule, now: Timestamp) {
+    fn fire(&mut self, time: Timestamp, made: Made, of: &Schedule, now: Timestamp) {
         let late = Progress::late(of.name().as_str(), &of.definition.timing, time, now);
-        let last = LastFire { fire_time: time, at: now, job: job.id.0 };
+        let last = LastFire { fire_time: time, at: now, job: made.id() };
         self.progress.note_fire(last, of.definition.timing.overlap);
-        let words = format!("{}, {} ms late", Rfc3339(time), late.0);
-        let event = ScheduleEvent { kind: EventName::CronTriggered, job: Some(job.id), words };
-        self.events.push(event);
-        self.jobs.push(job);
+        let mut words = format!("{}, {} ms late", Rfc3339(time), late.0);
+        let mut job = None;
+        match made {
+            Made::Job(made) => {
+                job = Some(made.id);
+                self.jobs.push(*made);
+            }
+            Made::Workflow(made) => {
+                words.push_str(&format!(", workflow {}", made.id));
+                self.workflows.push(*made);
+            }
+        }
+        self.events.push(ScheduleEvent { kind: EventName::CronTriggered, job, words });
         self.times.push(time);
     }
 }
@@ -196,8 +209,7 @@ impl Look<'_> {
     /// Decides what each fire does, as far as one write goes.
     fn draft(&self, due: &Due, missed: Option<&Missed>) -> Draft {
         let (now, timing) = (self.now, &self.schedule.definition.timing);
-        let (Template::Execution(template) | Template::Ojs(template)) =
-            &self.schedule.definition.template;
+        let template = self.schedule.definition.template.text();
         let most = (BYTES_OF_ONE / template.len().max(1)).clamp(1, JOBS_OF_ONE);
         let mut draft = Draft::new(self.progress.clone());
         draft.progress.next = due.fires.get(most).copied().or(due.next);
@@ -325,21 +337,21 @@ pub(super) async fn by_hand(
     move_queue(engine, &mut progress, timing.overlap).await?;
     let choice = timing.choose(progress.open.len(), 0);
     let asked = Asked { time: now, now, choice, before: progress.open.first() };
-    let job = match planned(engine, schedule, asked) {
-        Ok(job) => job,
+    let made = match planned(engine, schedule, asked) {
+        Ok(made) => made,
         Err(NotPlanned::Skip(reason)) => return Ok(Fired::Skipped(reason)),
-        Err(NotPlanned::NoJob(error)) => return Err(error.into()),
+        Err(NotPlanned::NoJob(error)) => return Err(*error),
     };
     let mut draft = Draft::new(progress);
     if choice == Choice::Replace {
         draft.progress.replaced = std::mem::take(&mut draft.progress.open);
     }
-    let (id, replaced) = (job.id, draft.progress.replaced.clone());
-    draft.fire(now, job, schedule, now);
+    let (id, replaced) = (made.id(), draft.progress.replaced.clone());
+    draft.fire(now, made, schedule, now);
     Ok(match write(engine, schedule, draft, now, by).await? {
         Ok(()) => {
             cancel(engine, &replaced).await?;
-            Fired::Job { job: id, waits: choice == Choice::Wait }
+            Fired::Stored { id, waits: choice == Choice::Wait }
         }
         Err(ScheduleRefusal::Changed | ScheduleRefusal::TooMany) => Fired::Changed,
         // Two of the same millisecond.
@@ -355,16 +367,22 @@ async fn write(
     now: Timestamp,
     by: &str,
 ) -> Result<Result<(), ScheduleRefusal>, ScheduleError> {
-    let Draft { progress, jobs, events, .. } = draft;
-    let write = WriteSchedule { jobs, events, ..schedule.write(&progress, now, by) };
-    Ok(engine.submit(write).await?.map(|_| ()))
+    let Draft { progress, jobs, workflows, events, .. } = draft;
+    let begun = workflows.iter().filter(|it| it.state.due.is_some()).map(|it| it.id);
+    let begun: Vec<WorkflowId> = begun.collect();
+    let write = WriteSchedule { jobs, workflows, events, ..schedule.write(&progress, now, by) };
+    let written = engine.submit(write).await?.map(|_| ());
+    if written.is_ok() {
+        engine.shared().workflows.want(begun);
+    }
+    Ok(written)
 }
 
 /// Why a fire makes no job.
 enum NotPlanned {
     Skip(String),
     /// The job cannot be made at this server.
-    NoJob(IntakeError),
+    NoJob(Box<ScheduleError>),
 }
 
 /// What a job is wanted for.
@@ -381,7 +399,7 @@ fn planned(
     engine: &Engine,
     schedule: &Schedule,
     Asked { time, now, choice, before }: Asked<'_>,
-) -> Result<NewJob, NotPlanned> {
+) -> Result<Made, NotPlanned> {
     let open = || match before {
         Some(job) => format!("job {job} of an earlier fire has not ended; overlap is skip"),
         None => "the job of an earlier fire has not ended; overlap is skip".to_owned(),
@@ -402,7 +420,8 @@ fn planned(
     let (name, created) = (schedule.name(), schedule.record.created);
     let late = Progress::late(name.as_str(), &schedule.definition.timing, time, now);
     let fire = Fire { name, created, time, late, now, waits };
-    job::plan(engine.settings(), &schedule.definition, fire).map_err(NotPlanned::NoJob)
+    let made = job::plan(engine.settings(), &schedule.definition, fire);
+    made.map_err(|error| NotPlanned::NoJob(Box::new(error)))
 }
 
 /// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn; returns
@@ -422,10 +441,10 @@ async fn move_queue(
             open.push(job);
             continue;
         }
-        let Some(state) = state_of(engine, job).await? else { continue };
+        let Some(found) = find(engine, job).await? else { continue };
         // Others wait no more once the schedule does not queue.
-        if state == State::Pending && (is_first || !in_order) {
-            order(engine, job, JobAction::Activate).await?;
+        if found.waits && (is_first || !in_order) {
+            let_have_its_turn(engine, job, found).await?;
         }
         is_first = false;
         open.push(job);
@@ -437,22 +456,53 @@ async fn move_queue(
 /// Activates the jobs of a schedule that wait for their turn: it is about to be removed.
 pub(super) async fn let_go(engine: &Engine, progress: &Progress) -> Result<(), ScheduleError> {
     for job in &progress.open {
-        if state_of(engine, *job).await? == Some(State::Pending) {
-            order(engine, *job, JobAction::Activate).await?;
+        if let Some(open) = find(engine, *job).await?
+            && open.waits
+        {
+            let_have_its_turn(engine, *job, open).await?;
         }
     }
     cancel(engine, &progress.replaced).await
 }
 
-/// Returns the state of a job that has not ended.
-async fn state_of(engine: &Engine, job: Uuid) -> Result<Option<State>, ScheduleError> {
-    let record = engine.store().job(JobId(job)).await?;
-    Ok(record.map(|record| record.state).filter(|state| !state.is_terminal()))
+/// A job or workflow of a schedule that has not ended.
+#[derive(Clone, Copy)]
+struct Open {
+    is_workflow: bool,
+    /// Whether it waits for its turn.
+    waits: bool,
 }
 
-async fn cancel(engine: &Engine, jobs: &[Uuid]) -> Result<(), ScheduleError> {
-    for job in jobs {
-        order(engine, *job, JobAction::Cancel).await?;
+/// Finds a job or a workflow that has not ended.
+async fn find(engine: &Engine, id: Uuid) -> Result<Option<Open>, ScheduleError> {
+    if let Some(record) = engine.store().job(JobId(id)).await? {
+        let waits = record.state == State::Pending;
+        return Ok((!record.state.is_terminal()).then_some(Open { is_workflow: false, waits }));
+    }
+    let waits = workflows::waits(engine, WorkflowId(id)).await?;
+    Ok(waits.map(|waits| Open { is_workflow: true, waits }))
+}
+
+async fn let_have_its_turn(engine: &Engine, id: Uuid, open: Open) -> Result<(), ScheduleError> {
+    match open.is_workflow {
+        true => Ok(workflow::look(engine, WorkflowId(id), Ask::Nothing, BY).await?),
+        false => order(engine, id, JobAction::Activate).await,
+    }
+}
+
+async fn cancel(engine: &Engine, all: &[Uuid]) -> Result<(), ScheduleError> {
+    for id in all {
+        match find(engine, *id).await? {
+            None => {}
+            Some(Open { is_workflow: false, .. }) => order(engine, *id, JobAction::Cancel).await?,
+            Some(Open { is_workflow: true, .. }) => {
+                match workflow::look(engine, WorkflowId(*id), Ask::Cancel, BY).await {
+                    // It has ended meanwhile.
+                    Ok(()) | Err(WorkflowError::Refused(_) | WorkflowError::NotFound(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
     }
     Ok(())
 }

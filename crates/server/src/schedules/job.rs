@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use outlast_core::id::JobId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::workflow::WorkflowId;
 use outlast_store::command::{First, NewJob, Payload};
 use outlast_store::schedule::FIELD as SCHEDULE;
+use outlast_store::workflow::StartedWorkflow;
 use outlast_wire::execution::request::Request;
 use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue;
@@ -14,11 +16,13 @@ use outlast_wire::schedule::Template;
 use outlast_wire::time::Rfc3339;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use uuid::Builder;
+use uuid::{Builder, Uuid};
 
 use super::definition::Definition;
+use super::service::ScheduleError;
 use crate::intake::{IntakeError, Requester, execution, ojs};
 use crate::settings::Settings;
+use crate::workflows::{Scheduled, StoredFire};
 
 /// A fire.
 #[derive(Clone, Copy, Debug)]
@@ -52,21 +56,54 @@ fn id_of(fire: Fire<'_>) -> JobId {
     JobId(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
 }
 
-/// Plans the job of a fire.
+/// What a fire stores.
+#[derive(Debug)]
+pub(super) enum Made {
+    Job(Box<NewJob>),
+    Workflow(Box<StartedWorkflow>),
+}
+
+impl Made {
+    pub(super) fn id(&self) -> Uuid {
+        match self {
+            Self::Job(job) => job.id.0,
+            Self::Workflow(workflow) => workflow.id.0,
+        }
+    }
+}
+
+/// Plans what a fire stores.
 pub(super) fn plan(
     settings: &Settings,
     definition: &Definition,
     fire: Fire<'_>,
-) -> Result<NewJob, IntakeError> {
+) -> Result<Made, ScheduleError> {
     let by = format!("schedule {}", fire.name);
     let mut job = match &definition.template {
+        Template::Workflow(text) => {
+            let request = outlast_wire::workflow::read(text.as_bytes());
+            let scheduled = Scheduled {
+                id: WorkflowId(id_of(fire).0),
+                request: request.map_err(IntakeError::from)?,
+                tenant: definition.tenant.clone(),
+                by,
+                fire: StoredFire { name: fire.name.as_str().to_owned(), fire_time: fire.time.0 },
+                begins: (!fire.waits).then_some(fire.now),
+            };
+            return Ok(Made::Workflow(Box::new(scheduled.plan(settings)?)));
+        }
         Template::Execution(text) => {
-            let request = Request::read(text.as_bytes())?;
+            let request = Request::read(text.as_bytes()).map_err(IntakeError::from)?;
             execution::plan(settings, request, Some(&by), fire.now)?
         }
         Template::Ojs(text) => {
             let requester = Requester { tenant: definition.tenant.as_deref(), name: Some(&by) };
-            ojs::plan(settings, enqueue::one(text.as_bytes())?, requester, fire.now)?
+            ojs::plan(
+                settings,
+                enqueue::one(text.as_bytes()).map_err(IntakeError::from)?,
+                requester,
+                fire.now,
+            )?
         }
     };
     job.id = id_of(fire);
@@ -75,7 +112,7 @@ pub(super) fn plan(
         job.first = First::OnActivation;
     }
     marked(&mut job.payload, fire);
-    Ok(job)
+    Ok(Made::Job(Box::new(job)))
 }
 
 /// Checks that the job of a schedule can be made.
@@ -84,7 +121,7 @@ pub(crate) fn job_of_now(
     name: &ScheduleName,
     definition: &Definition,
     now: Timestamp,
-) -> Result<(), IntakeError> {
+) -> Result<(), ScheduleError> {
     let fire = Fire { name, created: now, time: now, late: Span::ZERO, now, waits: false };
     plan(settings, definition, fire).map(|_| ())
 }

@@ -1,6 +1,5 @@
 //! Changes of schedules by people, programs and the configuration.
 
-use outlast_core::id::JobId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_schedule::progress::{Pause, Progress};
@@ -11,10 +10,13 @@ use outlast_store::schedule::{
     ScheduleEvent, ScheduleQuery, ScheduleRecord, ScheduleRefusal, ScheduleState, WriteSchedule,
 };
 
+use uuid::Uuid;
+
 use super::definition::Definition;
 use super::fire::{self, Fired};
 use crate::engine::{Engine, Unavailable};
 use crate::intake::IntakeError;
+use crate::workflows::service::WorkflowError;
 
 /// Most that the definitions of a page come to, in bytes; one is shown whatever its length.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -66,6 +68,8 @@ pub(crate) enum ScheduleError {
     Unavailable(#[from] Unavailable),
     #[error(transparent)]
     Intake(#[from] IntakeError),
+    #[error(transparent)]
+    Workflow(#[from] WorkflowError),
     #[error("schedule {0} is not known")]
     NotFound(ScheduleName),
     #[error(
@@ -109,6 +113,7 @@ impl Schedule {
             expected: Some(self.record.revision),
             to: Some(state),
             jobs: Vec::new(),
+            workflows: Vec::new(),
             events: Vec::new(),
             by: by.to_owned(),
         }
@@ -311,6 +316,7 @@ fn setting(
         expected: old.map(|old| old.record.revision),
         to: Some(state),
         jobs: Vec::new(),
+        workflows: Vec::new(),
         events,
         by: author.by.clone(),
     })
@@ -337,6 +343,7 @@ pub(crate) async fn remove(
             expected: Some(revision),
             to: None,
             jobs: Vec::new(),
+            workflows: Vec::new(),
             events: event(EventName::CronRemoved, ""),
             by: author.by.clone(),
         };
@@ -391,10 +398,10 @@ pub(crate) async fn pause(
     Err(ScheduleError::Contended(name.clone()))
 }
 
-/// A job that someone had a schedule store.
+/// A job or workflow that someone had a schedule store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Triggered {
-    pub(crate) job: JobId,
+    pub(crate) id: Uuid,
     pub(crate) fire_time: Timestamp,
     /// Whether it waits for others of the schedule.
     pub(crate) waits: bool,
@@ -411,7 +418,7 @@ pub(crate) async fn trigger(
         let found = found.ok_or_else(|| ScheduleError::NotFound(name.clone()))?;
         let now = engine.now().await?;
         match fire::by_hand(engine, &found, now, &author.by).await? {
-            Fired::Job { job, waits } => return Ok(Triggered { job, fire_time: now, waits }),
+            Fired::Stored { id, waits } => return Ok(Triggered { id, fire_time: now, waits }),
             Fired::Skipped(reason) => {
                 return Err(ScheduleError::NotTriggered { name: name.clone(), reason });
             }

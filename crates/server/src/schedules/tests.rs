@@ -146,6 +146,7 @@ async fn a_fire_that_the_store_has_already_is_left_out() {
         expected: Some(after.record.revision),
         to: Some(before.record.state.clone()),
         jobs: vec![],
+        workflows: vec![],
         events: vec![],
         by: "a restore".into(),
     };
@@ -336,6 +337,7 @@ async fn a_schedule_that_cannot_be_read_can_be_set_and_removed() {
             expected: Some(record.revision),
             to: Some(state),
             jobs: vec![],
+            workflows: vec![],
             events: vec![],
             by: "a later build".into(),
         };

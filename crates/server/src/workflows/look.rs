@@ -164,7 +164,10 @@ async fn play(
     has_begun: bool,
 ) -> Result<Option<Refusal>, WorkflowError> {
     if !has_begun {
-        draft.begin().await?;
+        match ask {
+            Ask::Cancel => draft.progress.begun = true,
+            Ask::Nothing | Ask::Retry => draft.begin().await?,
+        }
     }
     draft.take(ends).await?;
     let refused = match ask {

@@ -7,9 +7,10 @@ use outlast_core::time::Timestamp;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_packs::{PackSet, Violation, WorkflowParameters};
 use outlast_store::StoreError;
-use outlast_store::workflow::NewWorkflow;
+use outlast_store::workflow::{NewWorkflow, StartedWorkflow, WorkflowState as StoredState};
 use outlast_wire::execution::request::Request;
 use outlast_wire::ojs::enqueue;
+use outlast_wire::workflow::{Source, WorkflowRequest};
 use outlast_wire::{Fault, keys};
 use outlast_workflow::expression::{Scope, Work};
 use outlast_workflow::limits::SUB_WORKFLOWS_MAX;
@@ -17,7 +18,7 @@ use outlast_workflow::{Definition, Refusal, StepDefinition, Target};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::draft::{Draft, Unmade};
+use super::draft::{Draft, Unmade, waiting_to_begin};
 use super::job::{self, Common};
 use super::known::Known;
 use super::look;
@@ -133,6 +134,54 @@ pub(crate) async fn begin(engine: &Engine, wanted: Wanted) -> Result<Begun, Work
     engine.shared().workflows.known.keep(id, &known);
     engine.shared().workflows.want(started);
     Ok(Begun::Now(id))
+}
+
+/// A workflow that a schedule starts.
+pub(crate) struct Scheduled {
+    pub(crate) id: WorkflowId,
+    pub(crate) request: WorkflowRequest,
+    pub(crate) tenant: Option<String>,
+    pub(crate) by: String,
+    pub(crate) fire: StoredFire,
+    /// When it begins; `None` if it waits for its turn.
+    pub(crate) begins: Option<Timestamp>,
+}
+
+impl Scheduled {
+    /// Returns what is stored of it.
+    pub(crate) fn plan(self, settings: &Settings) -> Result<StartedWorkflow, WorkflowError> {
+        let WorkflowRequest { source, parameters, labels, keys, name } = self.request;
+        let Source::Ref(reference) = source else {
+            let problem = "names the workflow of a pack";
+            return Err(IntakeError::from(Fault::field("workflow_ref", problem)).into());
+        };
+        let (definition, parameters) = of_pack(settings, &reference, &parameters)?;
+        let wanted = Wanted {
+            definition,
+            reference: Some(reference),
+            parameters,
+            labels,
+            keys,
+            name,
+            tenant: self.tenant,
+            by: Some(self.by),
+            repeat: None,
+            schedule: Some(self.fire),
+        };
+        let new = stored(self.id, wanted, None, 0)?;
+        let state = StoredState { due: self.begins, ..waiting_to_begin(Timestamp::default()) };
+        Ok(StartedWorkflow { id: self.id, new, state })
+    }
+}
+
+/// Returns whether a workflow waits for its turn; `None` if it has ended or is gone.
+pub(crate) async fn waits(engine: &Engine, id: WorkflowId) -> Result<Option<bool>, WorkflowError> {
+    let record = engine.store().look_at_workflow(id, false).await?.record;
+    let Some(record) = record.filter(|record| record.state.finished.is_none()) else {
+        return Ok(None);
+    };
+    let (_, progress) = look::parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
+    Ok(Some(!progress.begun))
 }
 
 /// Finds the workflow that the same key began.

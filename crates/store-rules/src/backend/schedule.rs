@@ -6,6 +6,7 @@ use outlast_store::schedule::{ScheduleRecord, ScheduleRefusal, ScheduleWritten};
 
 use super::{Backend, Transaction, enqueue};
 use crate::apply::schedule::{Written, write as decide};
+use crate::apply::workflow::started;
 use crate::rules::schedule_event;
 
 /// Schedules.
@@ -51,6 +52,10 @@ pub(super) async fn write<B: Backend>(
         Ok(jobs) => jobs,
         Err((position, refusal)) => return Ok(Err(ScheduleRefusal::Job(position, refusal))),
     };
+    for workflow in &write.workflows {
+        let record = started(workflow, &b.context());
+        b.start_workflow(&record)?;
+    }
     match &record {
         Some(record) => b.write_schedule(record, found.as_ref())?,
         None => b.delete_schedule(&write.name)?,

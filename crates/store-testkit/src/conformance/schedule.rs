@@ -14,13 +14,17 @@ use outlast_store::schedule::{
 };
 use outlast_store::store::Store as _;
 
+use outlast_store::workflow::StartedWorkflow;
+
 use crate::conformance::Harness;
+use crate::conformance::workflow::{self, workflow_id};
 use crate::conformance::world::{START, World};
 
 cases![
     schedule_is_kept_as_it_was_written,
     schedule_that_was_changed_since_is_not_written,
     jobs_are_stored_with_the_schedule_or_neither_is,
+    workflows_are_stored_with_the_schedule_or_neither_is,
     two_fires_of_one_batch_see_each_other,
     fire_of_a_time_that_has_fired_is_refused,
     what_was_read_of_a_schedule_that_is_gone_is_not_written_over_another,
@@ -48,7 +52,15 @@ pub(crate) fn state(n: u64) -> ScheduleState {
 
 fn write(name: u8, expected: Option<u64>, to: Option<ScheduleState>) -> WriteSchedule {
     let name = schedule_name(name);
-    WriteSchedule { name, expected, to, jobs: vec![], events: vec![], by: "operator".into() }
+    WriteSchedule {
+        name,
+        expected,
+        to,
+        jobs: vec![],
+        workflows: vec![],
+        events: vec![],
+        by: "operator".into(),
+    }
 }
 
 impl<H: Harness> World<'_, H> {
@@ -143,6 +155,24 @@ fn jobs_are_stored_with_the_schedule_or_neither_is<H: Harness>(world: &mut World
     let stored: Vec<JobId> = written.jobs.iter().map(|it| it.id).collect();
     assert_eq!((written.revision, stored), (revision + 1, vec![jobs[0].id, jobs[1].id]));
     assert!(jobs[..2].iter().all(|job| world.find(job.id).is_some()));
+}
+
+fn workflows_are_stored_with_the_schedule_or_neither_is<H: Harness>(world: &mut World<'_, H>) {
+    let revision = world.make_schedule(1);
+    let begun = |n: u64| StartedWorkflow {
+        id: workflow_id(1),
+        new: workflow::new("nightly"),
+        state: workflow::state(n),
+    };
+    let fire_of =
+        |expected, n| WriteSchedule { workflows: vec![begun(n)], ..fire(1, expected, vec![]) };
+    let refused = world.write_schedule(fire_of(revision + 7, 1));
+    assert_eq!((refused, world.record(1)), (Err(ScheduleRefusal::Changed), None));
+    assert!(world.write_schedule(fire_of(revision, 2)).is_ok());
+    let stored = world.record(1).expect("it is stored");
+    assert_eq!((stored.new.clone(), stored.state.clone()), (begun(2).new, begun(2).state));
+    assert!(world.write_schedule(fire_of(revision + 1, 3)).is_ok());
+    assert_eq!(world.record(1), Some(stored));
 }
 
 fn two_fires_of_one_batch_see_each_other<H: Harness>(world: &mut World<'_, H>) {

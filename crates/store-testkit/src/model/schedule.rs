@@ -26,6 +26,7 @@ impl Tx<'_> {
         let jobs = self
             .enqueue_all(&write.jobs)
             .map_err(|(position, refusal)| ScheduleRefusal::Job(position, refusal))?;
+        write.workflows.iter().for_each(|workflow| self.start_workflow(workflow));
         let now = self.now();
         let revision = match &found {
             Some(found) => found.revision + 1,

@@ -8,8 +8,8 @@ use outlast_store::command::WriteWorkflow;
 use outlast_store::job::EnqueueRefusal;
 use outlast_store::workflow::{
     DueWorkflows, ENDS_BYTES_MAX, ENDS_MAX, ItemEnd, ItemQuery, ItemRecord, NewWorkflow,
-    StepRecord, UntakenEnd, WorkflowCounts, WorkflowLook, WorkflowQuery, WorkflowRecord,
-    WorkflowRefusal, WorkflowWritten,
+    StartedWorkflow, StepRecord, UntakenEnd, WorkflowCounts, WorkflowLook, WorkflowQuery,
+    WorkflowRecord, WorkflowRefusal, WorkflowWritten,
 };
 use outlast_store_rules::apply::schedule::first_revision;
 use outlast_store_rules::apply::workflow::{refused, running};
@@ -102,16 +102,7 @@ impl Tx<'_> {
             let end = job.rules.workflow.map(|of| refused(of, job.id, refusal.as_ref()));
             self.item_ends.extend(end);
         }
-        for child in &write.started {
-            self.tables.workflows.start(WorkflowRecord {
-                id: child.id,
-                revision: first_revision(&self.bench),
-                new: child.new.clone(),
-                state: child.state.clone(),
-                created: now,
-                updated: now,
-            });
-        }
+        write.started.iter().for_each(|child| self.start_workflow(child));
         for number in &write.taken {
             let of = |end: &ItemEnd| end.of.workflow;
             if self.tables.workflows.ends.get(number).is_some_and(|(_, end)| of(end) == write.id) {
@@ -123,6 +114,19 @@ impl Tx<'_> {
             self.log_event(workflow_event(write.id, event, now, &write.by));
         }
         Ok(WorkflowWritten { revision, jobs })
+    }
+
+    /// Stores a workflow, unless one of its id is there.
+    pub(super) fn start_workflow(&mut self, started: &StartedWorkflow) {
+        let (now, revision) = (self.now(), first_revision(&self.bench));
+        self.tables.workflows.start(WorkflowRecord {
+            id: started.id,
+            revision,
+            new: started.new.clone(),
+            state: started.state.clone(),
+            created: now,
+            updated: now,
+        });
     }
 
     /// Notes what happened to items in the batch; returns their workflows, each once.

@@ -56,6 +56,7 @@ mod ojs_conformance;
 mod output;
 mod packs;
 mod paused_server;
+mod pipeline;
 mod placement;
 mod plain_beats;
 mod process_one;

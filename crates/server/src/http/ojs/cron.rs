@@ -109,7 +109,8 @@ fn fields(object: &mut Object<'_>, packs: &PackSet, schedule: &Schedule) {
     object.flag("enabled", progress.paused.is_none());
     let job = definition.shown_job(packs);
     let job = match &definition.template {
-        Template::Ojs(_) => job,
+        // The standard has no word for a workflow here.
+        Template::Ojs(_) | Template::Workflow(_) => job,
         // As the action's job would be enqueued here.
         Template::Execution(_) => {
             let of = |name: &str| job.get(name).cloned();

@@ -18,7 +18,12 @@ fn duration() -> Value {
 
 pub(super) fn schedule() -> Value {
     let pause = object(&[("reason", text()), ("by", text()), ("at", time())]);
-    let fire = object(&[("fire_time", time()), ("late_seconds", number()), ("job_id", uuid())]);
+    let fire = object(&[
+        ("fire_time", time()),
+        ("late_seconds", number()),
+        ("job_id?", uuid()),
+        ("workflow_id?", uuid()),
+    ]);
     let skip = object(&[("fire_time", time()), ("at", time()), ("reason", text())]);
     object(&[
         ("name", text()),
@@ -30,6 +35,7 @@ pub(super) fn schedule() -> Value {
         ("until", or_null(time())),
         ("action_ref?", text()),
         ("type?", text()),
+        ("workflow_ref?", text()),
         ("job", open(&[])),
         ("status", one_of(&["active", "paused", "ended"])),
         ("paused", or_null(pause)),
@@ -61,6 +67,7 @@ pub(super) fn schedule_request() -> Value {
         ("action_ref?", text()),
         ("parameters?", any()),
         ("type?", text()),
+        ("workflow_ref?", text()),
         ("args?", list(any())),
         ("meta?", open(&[])),
         ("options?", open(&[])),
@@ -109,6 +116,7 @@ pub(super) fn cron_request() -> Value {
         ("description?", text()),
         ("job_template?", open(&[("type", text())])),
         ("type?", text()),
+        ("workflow_ref?", text()),
         ("args?", list(any())),
         ("meta?", open(&[])),
         ("options?", open(&[])),

@@ -38,6 +38,7 @@ impl<H: Harness> View<'_, H> {
             to,
             events: events.collect(),
             jobs,
+            workflows: Vec::new(),
             by: "scheduler".into(),
         }))
     }

@@ -1,9 +1,9 @@
 //! What follows from what happened to a workflow.
 //!
-//! A store calls [`advance()`] in the transaction that ends a job, under the lock of the workflow's
-//! row, and carries out the effects in the same transaction. So a server killed at any instruction
-//! neither skips nor repeats a step, and of two last jobs that end at once the second sees the
-//! first.
+//! The end of a job is noted in the transaction that ends it. A server reads what was noted, calls
+//! [`advance()`], and writes the state, the effects and that these ends are taken in one transaction,
+//! unless the workflow has changed since. So a server killed at any instruction neither skips nor
+//! repeats a step, and of two last jobs that end at once the second sees the first.
 //!
 //! ```text
 //!  Event ─▶ counters of its step ─▶ step ended? ─▶ its children: all before them ended?

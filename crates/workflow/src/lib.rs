@@ -1,7 +1,7 @@
 //! The rules of workflows, as plain functions of (definition, state, event).
 //!
-//! Nothing here is async, does IO, reads a clock or draws a random number. A store keeps the state,
-//! carries out effects and has the results of steps; here is decided what follows from what.
+//! Nothing here is async, does IO, reads a clock or draws a random number. A store keeps the state and
+//! the results of steps, a server carries out effects; here is decided what follows from what.
 //!
 //! ```text
 //!  YAML, JSON, the standard's forms ─▶ Definition ┐

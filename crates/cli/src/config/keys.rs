@@ -187,7 +187,7 @@ pub(crate) const ALL: &[Key] = &[
         "how long a webhook, or the start of an action for a dead letter, is tried",
         DURATION,
     ),
-    key("retention.finished", "7d", "how long finished jobs are kept", DURATION),
+    key("retention.finished", "7d", "how long finished jobs and workflows are kept", DURATION),
     key("retention.workers", "7d", "how long stopped and lapsed workers are kept", DURATION),
     key(
         "worker.server",

@@ -116,7 +116,6 @@ pub(super) fn cron_request() -> Value {
         ("description?", text()),
         ("job_template?", open(&[("type", text())])),
         ("type?", text()),
-        ("workflow_ref?", text()),
         ("args?", list(any())),
         ("meta?", open(&[])),
         ("options?", open(&[])),

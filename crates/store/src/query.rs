@@ -8,6 +8,7 @@ use outlast_core::job::{DeadLetterReason, State, Turn};
 use outlast_core::queue::WAITING;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
+use outlast_core::workflow::WorkflowId;
 use uuid::Uuid;
 
 use crate::command::{ClassId, ClassKey, LetterKey, Stream};
@@ -63,6 +64,8 @@ pub struct JobQuery {
     pub keys: BTreeMap<String, String>,
     /// Stored by a fire of this schedule.
     pub schedule: Option<ScheduleName>,
+    /// Of this workflow; not together with a schedule.
+    pub workflow: Option<WorkflowId>,
     /// Whose latest error contains this, whether in upper or lower case.
     pub error: Option<String>,
     /// With an id that ends with these digits, in lower case and without hyphens.
@@ -123,6 +126,7 @@ impl JobQuery {
             statuses: Vec::new(),
             keys: BTreeMap::new(),
             schedule: None,
+            workflow: None,
             error: None,
             id_suffix: None,
             ids: None,
@@ -139,6 +143,7 @@ impl JobQuery {
         !self.statuses.is_empty()
             || !self.keys.is_empty()
             || self.schedule.is_some()
+            || self.workflow.is_some()
             || self.error.is_some()
             || self.id_suffix.is_some()
     }

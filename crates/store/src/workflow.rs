@@ -308,8 +308,16 @@ pub enum WorkflowRefusal {
     Changed,
 }
 
-/// The field of what is given back beside a job that says of which workflow it is.
+/// The field of what is given back beside a job that says of which workflow it is: an object that begins
+/// with the workflow's `id`.
 pub const FIELD: &str = "workflow";
+
+/// Returns the text that is found in what is given back beside each job of a workflow, and beside no
+/// other: quotation marks within a text are escaped.
+#[must_use]
+pub fn mark(id: WorkflowId) -> String {
+    format!(r#""{FIELD}":{{"id":"{id}""#)
+}
 
 impl ItemState {
     /// Returns the word for it in the store.

@@ -161,12 +161,13 @@ impl Definition {
         self.graph.reads_results[step]
     }
 
-    /// Returns the steps that no step waits for. Their results are the workflow's: the result of
+    /// Returns the steps that no step waits for but such as run only after a failure. Their results are the workflow's: the result of
     /// the only one, or an object of them by name. A step that runs only after a failure is none.
     #[must_use]
     pub fn last_steps(&self) -> Vec<usize> {
         let lasts = |step: &usize| {
-            let has_children = !self.children(*step).is_empty();
+            let is_other = |child: &usize| !matches!(self.steps[*child].when, When::Failure);
+            let has_children = self.children(*step).iter().any(is_other);
             !has_children && !matches!(self.steps[*step].when, When::Failure)
         };
         (0..self.steps.len()).filter(lasts).collect()

@@ -149,7 +149,7 @@ async fn trigger(args: &One, environment: &Environment) -> Result<Exit, Failure>
     let fired = output::data(client.post(&path, &json!({})).await.map_err(in_flags)?);
     output::print_one(args.target.format(), &fired, |fired| {
         let waits = if fired["waits"] == true { ", which waits for an earlier one" } else { "" };
-        format!("job {}{waits}\n", text_at(fired, "job_id"))
+        format!("{}{waits}\n", stored(fired, ""))
     })?;
     Ok(Exit::Ok)
 }
@@ -159,10 +159,18 @@ fn print(format: Format, answer: Value) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// The action or type of a schedule's jobs.
+/// The action or type of a schedule's jobs, or the workflow that it starts.
 fn job_of(schedule: &Value) -> String {
-    let action = at(schedule, "action_ref").is_some();
-    text_at(schedule, if action { "action_ref" } else { "type" })
+    let kinds = ["action_ref", "workflow_ref"];
+    let found = kinds.into_iter().find(|kind| at(schedule, kind).is_some());
+    text_at(schedule, found.unwrap_or("type"))
+}
+
+/// What a fire stored, with its id.
+fn stored(of: &Value, below: &str) -> String {
+    let id = |kind: &str| format!("{below}{kind}_id");
+    let kind = if at(of, &id("workflow")).is_some() { "workflow" } else { "job" };
+    format!("{kind} {}", text_at(of, &id(kind)))
 }
 
 const COLUMNS: &[Column] = &[
@@ -189,10 +197,10 @@ fn page(schedule: &Value) -> String {
     };
     let last = match is("last_fire") {
         true => format!(
-            "{}, {} s late, job {}",
+            "{}, {} s late, {}",
             when(schedule, "last_fire.fire_time"),
             text("last_fire.late_seconds"),
-            text("last_fire.job_id")
+            stored(schedule, "last_fire.")
         ),
         false => "-".to_owned(),
     };

@@ -66,6 +66,9 @@ pub(crate) struct Filter {
     /// Only jobs that this schedule stored
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     schedule: Option<String>,
+    /// Only jobs of this workflow, by its id
+    #[arg(long, value_name = "ID", conflicts_with = "schedule", value_parser = NonEmptyStringValueParser::new())]
+    workflow: Option<String>,
     /// Only jobs whose latest error contains this, in upper or lower case
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     error_contains: Option<String>,
@@ -85,6 +88,7 @@ impl Filter {
         self.status.is_empty()
             && self.keys.is_empty()
             && self.schedule.is_none()
+            && self.workflow.is_none()
             && self.error_contains.is_none()
             && self.action.is_none()
             && self.queue.is_none()
@@ -111,6 +115,7 @@ impl Filter {
             ("created_before", self.before.clone()),
             ("error_contains", self.error_contains.clone()),
             ("schedule", self.schedule.clone()),
+            ("workflow", self.workflow.clone()),
         ];
         query.extend(self.keys.iter().map(|pair| ("key", Some(pair.clone()))));
         Ok(query)

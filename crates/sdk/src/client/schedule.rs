@@ -34,7 +34,14 @@ pub struct NewSchedule {
 #[derive(Clone, Debug)]
 enum Template {
     Job(Box<NewJob>),
-    Action(String, Result<Value, Arc<serde_json::Error>>),
+    /// An action or a workflow, with its parameters.
+    Named(Named, Result<Value, Arc<serde_json::Error>>),
+}
+
+#[derive(Clone, Debug)]
+struct Named {
+    field: &'static str,
+    reference: String,
 }
 
 impl NewSchedule {
@@ -51,8 +58,20 @@ impl NewSchedule {
         action_ref: impl Into<String>,
         parameters: impl Serialize,
     ) -> Self {
+        let action = Named { field: "action_ref", reference: action_ref.into() };
         let parameters = serde_json::to_value(parameters).map_err(Arc::new);
-        Self::with(expression.into(), Template::Action(action_ref.into(), parameters))
+        Self::with(expression.into(), Template::Named(action, parameters))
+    }
+
+    /// Starts the workflow of a pack with these parameters at each time of the expression.
+    pub fn workflow(
+        expression: impl Into<String>,
+        workflow_ref: impl Into<String>,
+        parameters: impl Serialize,
+    ) -> Self {
+        let workflow = Named { field: "workflow_ref", reference: workflow_ref.into() };
+        let parameters = serde_json::to_value(parameters).map_err(Arc::new);
+        Self::with(expression.into(), Template::Named(workflow, parameters))
     }
 
     fn with(expression: String, job: Template) -> Self {
@@ -106,10 +125,10 @@ impl NewSchedule {
                 }
                 fields.extend(envelope.as_object().cloned().unwrap_or_default());
             }
-            Template::Action(action_ref, parameters) => {
+            Template::Named(Named { field, reference }, parameters) => {
                 let parameters =
                     parameters.map_err(|source| ClientError::encode("parameters", source))?;
-                fields.insert("action_ref".to_owned(), Value::String(action_ref));
+                fields.insert(field.to_owned(), Value::String(reference));
                 fields.insert("parameters".to_owned(), parameters);
             }
         }
@@ -171,6 +190,7 @@ struct Triggered {
 
 #[derive(Deserialize)]
 struct Fired {
+    #[serde(alias = "workflow_id")]
     job_id: Uuid,
 }
 
@@ -259,7 +279,8 @@ impl Client {
         self.http.send(request).await?.read::<One>().map(|answer| answer.data)
     }
 
-    /// Fires a schedule now, beside its times; returns the job. It is sent once, unless no connection
+    /// Fires a schedule now, beside its times; returns the job, or the id of the workflow if that is what
+    /// it starts. It is sent once, unless no connection
     /// was made: repeated, it could fire twice.
     ///
     /// # Errors

@@ -27,6 +27,7 @@ const LIST: &[(&str, &str)] = &[
     ("queue", "Only those in this queue"),
     ("key", "Only those with this key, as `name=value`; may be given several times"),
     ("schedule", "Only those that this schedule stored"),
+    ("workflow", "Only those of this workflow, by its id"),
     ("error_contains", "Only those whose latest error contains this, in upper or lower case"),
     ("id", "Only those whose id starts with this, at least 4 digits"),
     ("id_suffix", "Only those whose id ends with this, at least 4 digits"),

@@ -119,7 +119,7 @@ impl<'a> Draft<'a> {
             now,
             times: vec![(None, None); state.steps.len()],
             state,
-            progress: Progress::default(),
+            progress: Progress { reference: known.stored.reference.clone(), ..Progress::default() },
             finished: None,
             is_stored: false,
             is_patient: false,
@@ -178,6 +178,16 @@ impl<'a> Draft<'a> {
     /// Whether there is nothing to write.
     pub(super) fn is_nothing(&self) -> bool {
         self.taken.is_empty() && self.changed.is_empty() && self.events.is_empty()
+    }
+
+    /// Returns how many events there are, for [`Self::note_at`].
+    pub(super) const fn noted(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Notes an event before others.
+    pub(super) fn note_at(&mut self, place: usize, kind: EventName, words: &str) {
+        self.events.insert(place, WorkflowEvent { kind, words: words.to_owned() });
     }
 
     pub(super) fn note(&mut self, kind: EventName, words: impl Into<String>) {

@@ -190,25 +190,27 @@ async fn play(
     let refused = match ask {
         Ask::Nothing => None,
         Ask::Cancel => {
-            let was_stopping = draft.is_stopping();
+            let (was_stopping, place) = (draft.is_stopping(), draft.noted());
             let refused = draft.play(Event::CancelRequested).await?.err();
             if refused.is_none() && !was_stopping {
-                draft.note(EventName::WorkflowStopping, "cancelled");
+                draft.note_at(place, EventName::WorkflowStopping, "cancelled");
             }
             refused
         }
         Ask::Retry => {
             draft.progress.retries += 1;
+            let place = draft.noted();
             let refused = draft.play(Event::RetryRequested).await?.err();
             match refused {
-                None => draft.note(EventName::WorkflowRetried, ""),
+                None => draft.note_at(place, EventName::WorkflowRetried, ""),
                 Some(_) => draft.progress.retries -= 1,
             }
             refused
         }
     };
+    let place = draft.noted();
     if draft.is_late() && draft.play(Event::TimeoutReached).await?.is_ok() {
-        draft.note(EventName::WorkflowStopping, "timeout");
+        draft.note_at(place, EventName::WorkflowStopping, "timeout");
     }
     Ok(refused)
 }

@@ -57,6 +57,9 @@ pub(super) struct Progress {
     /// When its time is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) deadline: Option<i64>,
+    /// The workflow of a pack that it is, for lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) reference: Option<String>,
     /// How often it was retried.
     #[serde(default)]
     pub(super) retries: u32,

@@ -1,5 +1,5 @@
 //! Ends that were never noted: a server of a build before workflows ended the job, or someone changed the
-//! store by hand. A workflow must not wait for them for ever.
+//! store by hand. A workflow must not wait for them forever.
 
 use outlast_core::job::{DeadLetterReason, Outcome, State};
 use outlast_core::workflow::{ItemOutcome, WorkflowItem};
@@ -30,7 +30,7 @@ pub(crate) async fn note(engine: &Engine, run: WorkflowItemRun) -> Result<(), Wo
         ends: vec![end],
         ..look::nothing(run.workflow, Some(record.revision), BY)
     };
-    // Whoever changed the workflow may have taken the end.
+    // The server that changed the workflow may have taken the end.
     let _ = engine.submit(write).await?;
     Ok(())
 }

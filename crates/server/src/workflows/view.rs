@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use outlast_core::time::Timestamp;
 use outlast_core::workflow::{ItemOutcome, WorkflowId};
+use outlast_packs::WorkflowParameters;
 use outlast_store::workflow::{
     ItemQuery, ItemRecord, ItemState, Runs, WhichItems, WorkflowQuery, WorkflowRecord,
 };
@@ -46,7 +47,11 @@ pub(crate) async fn find(
     let items = Items::read(engine, id).await?;
     let parent = parent_of(engine, &record).await?;
     let state = stored::state(status, &progress, &steps);
-    let drawing = drawing.map(|width| draw(&known.definition, &state, width));
+    let drawing = drawing.map(|width| {
+        let mut named = known.definition.clone();
+        named.name = Some(record.new.name.clone()).filter(|name| !name.is_empty());
+        draw(&named, &state, width)
+    });
     let steps = steps.iter().enumerate().map(|(at, step)| step_view(&known, at, step, &items));
     let steps = steps.collect();
     let view = brief(record, &progress, Some(known))?;
@@ -86,22 +91,14 @@ fn brief(
     let schedule = known.as_ref().and_then(|known| known.stored.schedule.as_ref());
     let schedule = schedule
         .map(|fire| ScheduleFire { name: fire.name.clone(), fire_time: Timestamp(fire.fire_time) });
-    let (parameters, labels, keys, reference) = match known {
-        Some(known) => (
-            match known.parameters {
-                Value::Object(parameters) => parameters,
-                _ => Map::new(),
-            },
-            known.stored.labels,
-            known.stored.keys,
-            known.stored.reference,
-        ),
-        None => (Map::new(), BTreeMap::new(), BTreeMap::new(), None),
+    let (parameters, labels, keys) = match known {
+        Some(known) => (masked(&known), known.stored.labels, known.stored.keys),
+        None => (Map::new(), BTreeMap::new(), BTreeMap::new()),
     };
     Ok(WorkflowView {
         id: record.id.0,
         name: Some(record.new.name).filter(|name| !name.is_empty()),
-        workflow_ref: reference,
+        workflow_ref: progress.reference.clone(),
         status,
         ending,
         form,
@@ -120,6 +117,16 @@ fn brief(
         steps: Vec::new(),
         drawing: None,
     })
+}
+
+/// Returns the parameters as they may be shown: secret ones are masked.
+fn masked(known: &Known) -> Map<String, Value> {
+    let Value::Object(parameters) = &known.parameters else { return Map::new() };
+    match WorkflowParameters::read(known.definition.parameters.as_ref()) {
+        Ok(described) => described.mask(parameters),
+        // It was read when the workflow began.
+        Err(_) => Map::new(),
+    }
 }
 
 async fn parent_of(

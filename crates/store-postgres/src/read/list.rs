@@ -30,7 +30,7 @@ impl Look for Reader {
         lettered: ("$14::bigint", "$15::bigint"),
         with_keys: "not exists (select 1 from unnest($11::text[]) k
             where position(k in coalesce(j.keys, '')) = 0)",
-        with_schedule: "position($16::text in coalesce(j.extra, '')) > 0",
+        beside: "position($16::text in coalesce(j.extra, '')) > 0",
         with_error: |error| {
             format!(
                 "(select e.v <> '' and position($12::text in lower(e.v)) > 0
@@ -102,7 +102,7 @@ impl Look for Reader {
             &values.id_suffix,
             &lettered_from,
             &lettered_before,
-            &values.schedule,
+            &values.beside,
         ];
         column(self, sql, &values).await
     }

@@ -6,6 +6,7 @@ use outlast_core::time::Timestamp;
 use outlast_store::command::ClassId;
 use outlast_store::query::{JobQuery, LetterFilter};
 use outlast_store::schedule::mark;
+use outlast_store::workflow;
 
 use super::{Plan, Source};
 
@@ -28,8 +29,8 @@ pub struct Dialect {
     pub lettered: (&'static str, &'static str),
     /// A text in the keys, each of which a column must contain.
     pub with_keys: &'static str,
-    /// A column contains the text by which jobs of a schedule are found.
-    pub with_schedule: &'static str,
+    /// A column contains the text by which jobs of a schedule or workflow are found.
+    pub beside: &'static str,
     /// A part of the text of an error, in lower case; `{}` is what must contain it.
     pub with_error: fn(&str) -> String,
     /// The last digits of an id `j.id`.
@@ -70,8 +71,8 @@ pub struct Values {
     pub lettered_before: Option<Timestamp>,
     /// What each of the keys is in the text of all.
     pub keys: Vec<String>,
-    /// What is beside each job of a schedule.
-    pub schedule: Option<String>,
+    /// What is beside each job of a schedule or workflow.
+    pub beside: Option<String>,
     /// What an error contains.
     pub error: Option<String>,
     /// What an id ends with.
@@ -96,7 +97,11 @@ impl Values {
             lettered_from: query.letters.and_then(|letters| letters.from),
             lettered_before: query.letters.and_then(|letters| letters.before),
             keys: query.keys.iter().filter_map(|(name, value)| pair(name, value)).collect(),
-            schedule: query.schedule.as_ref().map(mark),
+            beside: query
+                .schedule
+                .as_ref()
+                .map(mark)
+                .or_else(|| query.workflow.map(workflow::mark)),
             error: query.error.as_deref().map(plain_part),
             id_suffix: query.id_suffix.clone(),
             ..Self::default()
@@ -195,8 +200,8 @@ impl Filter {
         if !query.keys.is_empty() {
             self.add(self.dialect.with_keys.to_owned());
         }
-        if query.schedule.is_some() {
-            self.add(self.dialect.with_schedule.to_owned());
+        if query.schedule.is_some() || query.workflow.is_some() {
+            self.add(self.dialect.beside.to_owned());
         }
         if query.error.is_some() {
             self.add((self.dialect.with_error)(ERROR));

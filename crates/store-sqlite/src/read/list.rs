@@ -26,7 +26,7 @@ impl Look for Lists<'_> {
         lettered: ("?14", "?15"),
         with_keys: "not exists (select 1 from json_each(?11) k
             where instr(coalesce(j.keys, ''), k.value) = 0)",
-        with_schedule: "instr(coalesce(j.extra, ''), ?16) > 0",
+        beside: "instr(coalesce(j.extra, ''), ?16) > 0",
         with_error: |error| {
             format!(
                 "(select e.v <> '' and instr(lower(e.v), ?12) > 0
@@ -72,7 +72,7 @@ impl Look for Lists<'_> {
             values.id_suffix.clone().into(),
             values.lettered_from.map(|at| at.0).into(),
             values.lettered_before.map(|at| at.0).into(),
-            values.schedule.clone().into(),
+            values.beside.clone().into(),
         ];
         self.column(sql, values)
     }

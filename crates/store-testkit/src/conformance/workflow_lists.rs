@@ -5,6 +5,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::workflow::WorkflowId;
 use outlast_store::command::{Command, WriteWorkflow};
 use outlast_store::event::{EventName, EventQuery};
+use outlast_store::query::{JobQuery, Page};
 use outlast_store::reply::Reply;
 use outlast_store::store::Store as _;
 use outlast_store::workflow::{
@@ -20,6 +21,7 @@ cases![
     workflows_to_look_at_are_due_or_have_ends,
     workflows_are_listed_latest_first,
     items_whose_end_was_never_noted_are_found,
+    jobs_are_found_by_their_workflow,
     workflows_are_logged,
     workflows_that_ended_long_ago_are_forgotten,
     workflows_survive_a_crash_and_not_a_reset,
@@ -116,6 +118,24 @@ fn workflows_are_listed_latest_first<H: Harness>(world: &mut World<'_, H>) {
     let failed = WorkflowQuery { status: Some("failed".into()), ..all.clone() };
     assert_eq!(list(world, failed), of(&[1]));
     assert_eq!(list(world, WorkflowQuery { tenant: Some("acme".into()), ..all }), of(&[4]));
+}
+
+fn jobs_are_found_by_their_workflow<H: Harness>(world: &mut World<'_, H>) {
+    let mut add = |extra: String| {
+        let mut job = world.job();
+        job.payload.extra = extra;
+        world.add(job)
+    };
+    let marked =
+        |n: u8| format!("{{{},\"step\":\"a\"}}}}", outlast_store::workflow::mark(workflow_id(n)));
+    let mine = [add(marked(1)), add(marked(1))];
+    add(marked(2));
+    add(String::new());
+    let page = Page { limit: 10, cursor: None };
+    let query = JobQuery { workflow: Some(workflow_id(1)), ..JobQuery::all(page) };
+    let found = world.ask(world.store().jobs(query)).jobs;
+    let found: Vec<JobId> = found.into_iter().map(|job| job.job.id).collect();
+    assert_eq!(found, [mine[1], mine[0]]);
 }
 
 fn workflows_are_logged<H: Harness>(world: &mut World<'_, H>) {

@@ -26,6 +26,7 @@ use outlast_store::record::{
 use outlast_store::schedule::mark;
 use outlast_store::store::GONE_SHOWN;
 use outlast_store::tally::{self, ClassCounts, Counts};
+use outlast_store::workflow;
 use outlast_store_rules::list::{self, Fit, Numbers};
 
 use crate::model::tables::{Row, Seq, Tables};
@@ -139,6 +140,9 @@ impl Row {
                 .schedule
                 .as_ref()
                 .is_none_or(|name| self.stored.payload.extra.contains(&mark(name)))
+            && query
+                .workflow
+                .is_none_or(|id| self.stored.payload.extra.contains(&workflow::mark(id)))
             && (query.error.is_none() || query.has_error(&self.record()))
             && query.id_suffix.as_ref().is_none_or(|suffix| digits.ends_with(suffix))
             && query.queue.as_ref().is_none_or(|queue| *queue == key.queue)

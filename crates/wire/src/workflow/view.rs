@@ -29,14 +29,14 @@ pub struct WorkflowView {
     pub ending: Option<Ending>,
     /// In which form it was given.
     pub form: Form,
-    /// Its parameters, defaults included.
-    #[serde(default)]
+    /// Its parameters, defaults included; a list has none.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
-    /// Labels of its jobs.
-    #[serde(default)]
+    /// Labels of its jobs; a list has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Keys of its jobs.
-    #[serde(default)]
+    /// Keys of its jobs; a list has none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keys: BTreeMap<String, String>,
     /// The step that started it, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]

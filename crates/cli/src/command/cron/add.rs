@@ -12,14 +12,21 @@ use crate::command::run::{duration, parameters, policy};
 use crate::config::Environment;
 
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Add {
     /// Name of the schedule
     name: String,
     /// When it fires, such as "0 2 * * *", "@daily" or "@every 90s"
     #[arg(allow_hyphen_values = true)]
     expression: String,
-    /// Action that runs, such as core.echo
+    /// Action that runs, such as core.echo; with --workflow, the workflow that starts
     action: String,
+    /// Start the workflow of a pack, such as reports.nightly
+    #[arg(
+        long,
+        conflicts_with_all = ["any_type", "queue", "priority", "time_limit", "retry", "requires", "prefers"]
+    )]
+    workflow: bool,
     /// Parameter: name=value, name:=json for lists and objects, name=@file for the text of a file
     #[arg(short, long = "parameter", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
@@ -112,7 +119,8 @@ fn body(args: &Add) -> Result<Value, Failure> {
         body["type"] = json!(args.action);
         body["args"] = json!([given]);
     } else {
-        body["action_ref"] = json!(args.action);
+        let name = if args.workflow { "workflow_ref" } else { "action_ref" };
+        body[name] = json!(args.action);
         body["parameters"] = json!(given);
     }
     let texts = [

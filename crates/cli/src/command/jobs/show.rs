@@ -121,6 +121,23 @@ fn fire(job: &Value) -> String {
     )
 }
 
+/// The workflow that a job is of, and what it does there.
+fn workflow(job: &Value) -> String {
+    if at(job, "workflow.id").is_none() {
+        return "-".to_owned();
+    }
+    let name = match text_at(job, "workflow.name").as_str() {
+        "-" => String::new(),
+        name => format!("{name} "),
+    };
+    format!(
+        "{name}{}, step {}, item {}",
+        text_at(job, "workflow.id"),
+        text_at(job, "workflow.step"),
+        text_at(job, "workflow.item")
+    )
+}
+
 /// Why a job is a dead letter.
 pub(crate) fn reason_in_words(reason: &str) -> &str {
     match reason {
@@ -211,6 +228,7 @@ pub(crate) fn summary(job: &Value) -> String {
         ("dead letter", dead_letter(job)),
         ("cancelled by", text("cancelled_by")),
         ("schedule", fire(job)),
+        ("workflow", workflow(job)),
         ("queue", text("queue")),
         ("priority", text("priority")),
         ("keys", keys(job)),

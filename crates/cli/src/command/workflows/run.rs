@@ -38,7 +38,7 @@ pub(crate) struct Run {
     /// Key of its jobs, such as tenant=42; may be given several times, and replaces the workflow's own
     #[arg(long = "key", value_name = "NAME=VALUE")]
     keys: Vec<String>,
-    /// Idempotency key: start once per key and day
+    /// Idempotency key: start once per key, as long as the workflow is kept
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Wait for its end and exit with its outcome

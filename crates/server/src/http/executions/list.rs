@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use outlast_core::id::JobId;
 use outlast_core::job::State;
+use outlast_core::workflow::WorkflowId;
 use outlast_store::query::{JobQuery, StatusFilter};
 use outlast_wire::Fault;
 use outlast_wire::execution::status::Status;
@@ -15,6 +16,17 @@ use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::workers;
+
+/// Reads of which workflow the jobs are to be.
+fn workflow(req: &ApiRequest) -> Result<Option<WorkflowId>, Fault> {
+    let Some(text) = req.query("workflow") else { return Ok(None) };
+    if req.query("schedule").is_some() {
+        let problem = "and `schedule` are both given: one is enough";
+        return Err(Fault::field("workflow", problem));
+    }
+    let id = text.parse().map_err(|_not| Fault::field("workflow", "must be the id of a workflow"));
+    id.map(Some)
+}
 
 pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let words = req.list("status");
@@ -39,6 +51,7 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         statuses: Vec::new(),
         keys: keys(&req)?,
         schedule: req.query("schedule").map(|name| schedule::name(&name)).transpose()?,
+        workflow: workflow(&req)?,
         error: req.query("error_contains"),
         id_suffix: req.id_suffix()?,
         ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),

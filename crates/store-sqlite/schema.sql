@@ -52,6 +52,10 @@ CREATE INDEX workflow_end_of on workflow_end (workflow, number);
 
 CREATE INDEX workflow_finished on workflow (finished, id) where finished is not null;
 
+CREATE INDEX workflow_item_held on workflow_item (workflow, step, item) where state = 'held';
+
+CREATE INDEX workflow_item_running on workflow_item (workflow, step, item) where state = 'running';
+
 CREATE INDEX workflow_running on workflow (id) where status = 'running';
 
 CREATE TABLE active (

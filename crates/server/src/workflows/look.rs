@@ -102,6 +102,10 @@ pub(crate) async fn look(
                 if done.is_stopping {
                     cancel_running(engine, id, by).await?;
                 }
+                if ask == Ask::Cancel && done.refused.is_none() {
+                    // Most jobs have ended by now, so the answer says how the workflow did.
+                    Box::pin(look(engine, id, Ask::Nothing, BY)).await?;
+                }
                 return done.refused.map_or(Ok(()), |refusal| Err(WorkflowError::Refused(refusal)));
             }
             Tried::Changed => tokio::time::sleep(AGAIN.mul_f64(wait(tried))).await,

@@ -344,6 +344,48 @@ async fn set_schedules(api: &mut Described) {
     api.ask(Method::PUT, one, Some(wrong)).await.expect(422);
 }
 
+async fn run_workflows(api: &mut Described) {
+    let all = "/api/v1/workflows";
+    let hello = json!({"action": "core.echo", "with": {"message": "${{ parameters.name }}"}});
+    let workflow = json!({
+        "workflow": {"name": "greeting", "timeout": "2h", "steps": {
+            "hello": hello, "bye": {"type": "t", "after": ["hello"], "args": [1]}}},
+        "parameters": {"name": "Ada"}, "keys": {"tenant": "42"},
+    });
+    let begun = api.post(all, workflow).await.expect(201);
+    let id = begun["data"]["id"].as_str().expect("an id").to_owned();
+    let wrong = json!({"workflow": {"steps": {"a": {"type": "t", "after": ["b"]}}}});
+    api.post(all, wrong).await.expect(422);
+    api.post(all, json!({"workflow_ref": "core.nosuch"})).await.expect(404);
+    let one = format!("{all}/{id}");
+    for path in [all, &one, &format!("{one}?drawing=80&wait=0"), &format!("{all}?status=running")] {
+        api.get(path).await.expect(200);
+    }
+    api.get(&format!("{all}?status=started")).await.expect(400);
+    api.post(&format!("{one}/retry"), json!({})).await.expect(409);
+    api.post(&format!("{one}/cancel"), json!({})).await.expect(200);
+    let ended = api.get(&format!("{one}?wait=60")).await.expect(200);
+    assert_eq!(ended["data"]["status"], "cancelled");
+    api.post(&format!("{one}/cancel"), json!({})).await.expect(409);
+    api.post(&format!("{one}/retry"), json!({})).await.expect(200);
+    let chain = json!({"type": "chain", "steps": [{"type": "t", "args": [1]}]});
+    for cancelling in ["delete", "post"] {
+        let begun = api.post("/ojs/v1/workflows", chain.clone()).await.expect(201);
+        let path =
+            format!("/ojs/v1/workflows/{}", begun["workflow"]["id"].as_str().expect("an id"));
+        api.get(&path).await.expect(200);
+        match cancelling {
+            "delete" => api.ask(Method::DELETE, &path, None).await.expect(200),
+            _ => api.post(&format!("{path}/cancel"), json!({})).await.expect(200),
+        };
+    }
+    api.get("/ojs/v1/workflows").await.expect(200);
+    api.post("/ojs/v1/workflows", json!({"type": "chain", "steps": [{"args": []}]}))
+        .await
+        .expect(400);
+    api.get("/ojs/v1/workflows/unheard-of").await.expect(404);
+}
+
 #[tokio::test]
 async fn every_route_answers_as_it_is_described() {
     let mut api = Described::start().await;
@@ -355,6 +397,7 @@ async fn every_route_answers_as_it_is_described() {
     look_at_everything_else(&mut api).await;
     set_limits(&mut api).await;
     set_schedules(&mut api).await;
+    run_workflows(&mut api).await;
     set_queues(&mut api).await;
     order_workers(&mut api).await;
     api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);

@@ -31,7 +31,16 @@ fn a_schedule_of_an_action_keeps_its_job_as_a_request() {
 fn faults_name_the_field_and_what_would_be_right() {
     let cases = [
         (json!({"action_ref": "core.echo"}), "field `cron` is missing"),
-        (json!({"cron": "@daily"}), "field `action_ref` is missing, and so is `type`"),
+        (
+            json!({"cron": "@daily"}),
+            "field `action_ref` is missing, and so are `type` and `workflow_ref`",
+        ),
+        (
+            json!({"cron": "@daily", "workflow_ref": "a.b", "type": "email.send"}),
+            "field `type` and `workflow_ref` are both given",
+        ),
+        (json!({"cron": "@daily", "workflow_ref": "b"}), "field `workflow_ref` must be a pack"),
+        (json!({"cron": "@daily", "workflow_ref": "a.b", "queue": "q"}), "field `queue`"),
         (
             json!({"cron": "@daily", "action_ref": "core.echo", "type": "email.send"}),
             "field `action_ref` and `type` are both given",

@@ -2,6 +2,7 @@
 //! that the server does not know of, from the API, and from the rows of the store.
 
 mod chaos;
+mod ends;
 mod judge;
 
 use std::collections::BTreeMap;

@@ -156,7 +156,7 @@ pub(crate) async fn items(
                                      when 'running' then state = 'running'
                                      when 'completed' then state = 'completed'
                                      else state not in ('held', 'running', 'completed') end
-                     order by step, item limit $5) some) k
+                     order by step, item limit $5) page) k
          where not $1 or size <= $8 or size = own order by step, item";
     let which = match query.which {
         WhichItems::All => "all",

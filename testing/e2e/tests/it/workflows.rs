@@ -1,6 +1,7 @@
 //! Workflows by real servers and workers, some of which are killed. What ran is judged from a ledger
 //! that the server does not know of, from the API, and from the rows of the store.
 
+mod again;
 mod chaos;
 mod ends;
 mod judge;

@@ -143,6 +143,10 @@ impl Record {
                 wrong.push(format!("item {} is {state}, its job {}", item["item"], ended.state));
             }
             wrong.extend(self.wrong_with_job(job, ended));
+            let lines = self.lines.get(job).map_or(&[][..], Vec::as_slice);
+            if lines.iter().any(|(_, line)| Some(line.item) != item["item"].as_u64()) {
+                wrong.push(format!("job {job} of item {} ran another: {lines:?}", item["item"]));
+            }
         }
         wrong
     }

@@ -5,6 +5,7 @@ mod again;
 mod chaos;
 mod ends;
 mod judge;
+mod nested;
 
 use std::collections::BTreeMap;
 use std::fs;

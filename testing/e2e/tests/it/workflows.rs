@@ -6,6 +6,7 @@ mod chaos;
 mod ends;
 mod judge;
 mod nested;
+mod races;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,6 +7,7 @@ mod ends;
 mod judge;
 mod nested;
 mod races;
+mod repeats;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,6 +7,7 @@ mod ends;
 mod judge;
 mod nested;
 mod races;
+mod refused;
 mod repeats;
 
 use std::collections::BTreeMap;

@@ -4,6 +4,7 @@
 mod again;
 mod chaos;
 mod ends;
+mod history;
 mod judge;
 mod nested;
 mod races;

@@ -150,12 +150,25 @@ fn outcome(transition: &Transition, kind: EventKind) -> ItemOutcome {
 struct ErrorText {
     #[serde(default)]
     message: Option<String>,
+    /// What a job says that no worker ran.
+    #[serde(default)]
+    error: Option<String>,
+    /// Why none did.
+    #[serde(default)]
+    reason: Option<String>,
 }
 
 /// Returns what an error says.
 fn message(error: &str) -> Option<String> {
     let text: ErrorText = serde_json::from_str(error).ok()?;
-    let mut message = text.message.filter(|message| !message.is_empty())?;
-    message.truncate(message.floor_char_boundary(ERROR_BYTES_MAX));
-    Some(message)
+    let mut words = match (text.message.filter(|message| !message.is_empty()), text.error) {
+        (Some(message), _) => message,
+        (None, Some(error)) => match text.reason {
+            Some(reason) => format!("{error}: {reason}"),
+            None => error,
+        },
+        (None, None) => return None,
+    };
+    words.truncate(words.floor_char_boundary(ERROR_BYTES_MAX));
+    Some(words)
 }

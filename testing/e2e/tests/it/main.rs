@@ -85,3 +85,4 @@ mod upgrade;
 mod waits;
 mod work_folder;
 mod worker_death;
+mod workflows;

@@ -94,7 +94,7 @@ async fn health_and_metrics_answer_in_their_formats() {
     assert_eq!(api.get("/health/live").await.expect(200)["status"], "live");
     assert_eq!(api.get("/health/ready").await.expect(200)["ready"], true);
     assert_eq!(api.get("/ojs/v1/health").await.expect(200)["status"], "ok");
-    assert_eq!(api.get("/ojs/manifest").await.expect(200)["conformance_level"], 1);
+    assert_eq!(api.get("/ojs/manifest").await.expect(200)["conformance_level"], 3);
     let metrics = api.get("/metrics").await;
     assert_eq!(metrics.header("content-type"), "text/plain");
     assert!(metrics.text.contains("outlast_jobs_enqueued_total"), "{}", metrics.text);

@@ -30,8 +30,8 @@ pub fn document(version: &str) -> Vec<u8> {
         object.text("version", version);
         object.text("language", "rust");
     });
-    object.number("conformance_level", 1);
-    object.text("conformance_tier", "reliable");
+    object.number("conformance_level", 3);
+    object.text("conformance_tier", "workflows");
     object.texts("protocols", ["http"]);
     object.text("backend", "durable");
     object.object("capabilities", |object| {

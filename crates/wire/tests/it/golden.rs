@@ -153,7 +153,7 @@ fn keys_are_shown_as_they_are_stored_whatever_was_sent() {
 fn the_manifest_claims_what_is_served() {
     let manifest: Value =
         serde_json::from_slice(&manifest::document("0.1.0")).expect("the manifest is JSON");
-    assert_eq!(manifest["conformance_level"], 1);
+    assert_eq!(manifest["conformance_level"], 3);
     assert_eq!(manifest["specversion"], "1.0");
     assert_eq!(manifest["capabilities"]["dead_letter"], true);
     assert_eq!(manifest["capabilities"]["workflows"], false);

@@ -118,6 +118,13 @@ pub(super) fn of_type(
 ) -> Value {
     let mut job = settings_of(common, step);
     job.insert("type".to_owned(), json!(job_type));
+    // Requests for types know policies only, and no labels.
+    if let Some(attempts) = step.job.retry.as_ref().filter(|retry| retry.is_u64()) {
+        job.insert("retry".to_owned(), json!({ "max_attempts": attempts }));
+    }
+    if let Some(requires) = with_labels(common, step) {
+        job.insert("requires".to_owned(), json!(requires));
+    }
     let others = [("options", &step.job.options), ("meta", &step.job.meta)];
     for (name, value) in others {
         if let Some(value) = value {
@@ -126,6 +133,13 @@ pub(super) fn of_type(
     }
     job.insert("args".to_owned(), input);
     Value::Object(job)
+}
+
+/// Returns which workers may run a job of a type: those that the step requires, with the workflow's labels.
+fn with_labels(common: Common<'_>, step: &StepDefinition) -> Option<String> {
+    let labels = common.labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let all: Vec<String> = step.job.requires.iter().cloned().chain(labels).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// Returns what a request calls what a step says of its jobs.

@@ -22,9 +22,13 @@ use super::service::WorkflowError;
 use super::stored::{self, Progress, StopWord};
 use crate::engine::Engine;
 
+/// How many workflows are read at once: each may have a result of 1 MiB.
+const LISTED_AT_ONCE: u32 = 25;
 /// How many items of a workflow are read at once, and how many are shown.
 const PAGE: u32 = 2_000;
 const ITEMS_MAX: usize = 20_000;
+/// Of how many items values are read: later ones have no result here.
+const VALUES_MAX: usize = 4_000;
 /// How long the results of steps may be that one answer shows, in bytes.
 const RESULTS_BYTES_MAX: usize = 1024 * 1024;
 
@@ -58,18 +62,31 @@ pub(crate) async fn find(
     Ok(WorkflowView { steps, parent, drawing, ..view })
 }
 
-/// Reads workflows without their steps, the latest first.
+/// Reads workflows without their steps and results, the latest first.
 pub(crate) async fn list(
     engine: &Engine,
     query: WorkflowQuery,
 ) -> Result<Vec<WorkflowView>, WorkflowError> {
-    let records = engine.store().workflows(query).await?;
-    let of = |record: WorkflowRecord| {
-        let id = record.id;
-        let (_, progress) = parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
-        brief(record, &progress, None)
-    };
-    records.into_iter().map(of).collect()
+    let mut views = Vec::new();
+    let mut left = query.limit;
+    let mut query = query;
+    while left > 0 {
+        query.limit = left.min(LISTED_AT_ONCE);
+        let records = engine.store().workflows(query.clone()).await?;
+        let is_last = u32::try_from(records.len()).is_ok_and(|count| count < query.limit);
+        query.after = records.last().map(|last| (last.created, last.id));
+        left -= query.limit;
+        for record in records {
+            let id = record.id;
+            let (_, progress) = parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
+            // Results may be long, and a list is of many workflows.
+            views.push(WorkflowView { result: None, ..brief(record, &progress, None)? });
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(views)
 }
 
 /// Shows what a record says; of a list without what its definition says.
@@ -173,8 +190,7 @@ impl Items {
             if count >= ITEMS_MAX {
                 return Ok(found);
             }
-            // What is not shown is not read.
-            query.with_values = left > 0;
+            query.with_values = count < VALUES_MAX;
         }
     }
 
@@ -185,8 +201,8 @@ impl Items {
         }
         if let Some(result) = item.result {
             let fits = result.len() <= *left;
-            *left = if fits { *left - result.len() } else { 0 };
             if fits {
+                *left -= result.len();
                 self.results.entry(item.step).or_default().push((item.item, result));
             }
         }

@@ -46,7 +46,7 @@ pub struct WorkflowView {
     pub schedule: Option<ScheduleFire>,
     /// How often it was retried.
     pub retries: u32,
-    /// Its result, once it has ended.
+    /// Its result, once it has ended; a list has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
     /// Why it failed.

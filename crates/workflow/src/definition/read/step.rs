@@ -259,7 +259,10 @@ fn settings(
         }
     }
     for key in ["retry", "resources"] {
-        if let Some(value) = map.get(key).filter(|value| !value.is_null()) {
+        let given = map.get(key).filter(|value| !value.is_null());
+        // A number of attempts is a retry policy, too.
+        let given = given.filter(|value| key != "retry" || !value.is_u64());
+        if let Some(value) = given {
             object(value, &place.key(key), "write names and values")?;
         }
     }

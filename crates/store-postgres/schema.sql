@@ -467,6 +467,8 @@ table outlast.workflow_item with (fillfactor=70, autovacuum_vacuum_scale_factor=
     input text
     result text
     workflow_item_pkey PRIMARY KEY (workflow, step, item)
+    CREATE INDEX workflow_item_held ON outlast.workflow_item USING btree (workflow, step, item) WHERE (state = 'held'::text)
+    CREATE INDEX workflow_item_running ON outlast.workflow_item USING btree (workflow, step, item) WHERE (state = 'running'::text)
 
 table outlast.workflow_step with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     workflow uuid not null

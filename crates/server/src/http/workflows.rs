@@ -177,6 +177,8 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (id, tenant) = (id(&mut req).await?, req.tenant()?);
     let drawing = req.number::<usize>("drawing")?.map(|width| width.min(WIDTH_MAX));
     if let Some(wait) = executions::wait_asked(&req)? {
+        // A tenant does not learn when others' workflows end.
+        service::may_see(&req.app.engine, id, tenant.as_deref()).await?;
         wait_for_end(&req.app, id, wait).await?;
     }
     let view = view::find(&req.app.engine, id, tenant.as_deref(), drawing).await?;

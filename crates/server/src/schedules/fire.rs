@@ -485,7 +485,7 @@ async fn find(engine: &Engine, id: Uuid) -> Result<Option<Open>, ScheduleError> 
 
 async fn let_have_its_turn(engine: &Engine, id: Uuid, open: Open) -> Result<(), ScheduleError> {
     match open.is_workflow {
-        true => Ok(workflow::look(engine, WorkflowId(id), Ask::Nothing, BY).await?),
+        true => Ok(workflows::let_begin(engine, WorkflowId(id), BY).await?),
         false => order(engine, id, JobAction::Activate).await,
     }
 }

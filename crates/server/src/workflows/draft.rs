@@ -509,12 +509,13 @@ fn decide(
 }
 
 /// Returns the state of a workflow that a look begins.
-pub(super) fn waiting_to_begin(now: Timestamp) -> StoredState {
+pub(super) fn waiting_to_begin(now: Timestamp, reference: Option<String>) -> StoredState {
+    let progress = Progress { reference, ..Progress::default() };
     StoredState {
         status: WorkflowStatus::Running.as_str().to_owned(),
         due: Some(now),
         finished: None,
-        progress: serde_json::to_string(&Progress::default()).unwrap_or_default(),
+        progress: serde_json::to_string(&progress).unwrap_or_default(),
     }
 }
 

@@ -163,6 +163,8 @@ async fn try_once(
     };
     let is_stopping = draft.is_stopping();
     if !draft.is_nothing() || draft.is_stopping() && due.is_some_and(|due| due <= now) {
+        // Who asked for it begins it, whichever server does.
+        let by = if has_begun || ask != Ask::Nothing { by } else { &known.stored.by };
         let write = draft.write(Some(revision), by);
         let started: Vec<WorkflowId> = write.started.iter().map(|child| child.id).collect();
         if engine.submit(write).await?.is_err() {
@@ -184,24 +186,29 @@ async fn play(
     ask: Ask,
     has_begun: bool,
 ) -> Result<Option<Refusal>, WorkflowError> {
-    if !has_begun {
-        match ask {
-            Ask::Cancel => draft.progress.begun = true,
-            Ask::Nothing | Ask::Retry => draft.begin().await?,
-        }
-    }
-    draft.take(ends).await?;
     let refused = match ask {
-        Ask::Nothing => None,
+        Ask::Nothing => {
+            if !has_begun {
+                draft.begin().await?;
+            }
+            draft.take(ends).await?;
+            None
+        }
+        // Before the ends are taken: nothing starts any more.
         Ask::Cancel => {
+            draft.progress.begun = true;
             let (was_stopping, place) = (draft.is_stopping(), draft.noted());
             let refused = draft.play(Event::CancelRequested).await?.err();
             if refused.is_none() && !was_stopping {
                 draft.note_at(place, EventName::WorkflowStopping, "cancelled");
             }
+            draft.take(ends).await?;
             refused
         }
+        // It waits for its turn.
+        Ask::Retry if !has_begun => return Ok(Some(Refusal::StillRunning)),
         Ask::Retry => {
+            draft.take(ends).await?;
             draft.progress.retries += 1;
             let place = draft.noted();
             let refused = draft.play(Event::RetryRequested).await?.err();

@@ -7,6 +7,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_packs::{PackSet, Violation, WorkflowParameters};
 use outlast_store::StoreError;
+use outlast_store::command::WriteWorkflow;
 use outlast_store::workflow::{NewWorkflow, StartedWorkflow, WorkflowState as StoredState};
 use outlast_wire::execution::request::Request;
 use outlast_wire::ojs::enqueue;
@@ -167,8 +168,10 @@ impl Scheduled {
             repeat: None,
             schedule: Some(self.fire),
         };
+        let reference = wanted.reference.clone();
         let new = stored(self.id, wanted, None, 0)?;
-        let state = StoredState { due: self.begins, ..waiting_to_begin(Timestamp::default()) };
+        let waiting = waiting_to_begin(Timestamp::default(), reference);
+        let state = StoredState { due: self.begins, ..waiting };
         Ok(StartedWorkflow { id: self.id, new, state })
     }
 }
@@ -181,6 +184,26 @@ pub(crate) async fn waits(engine: &Engine, id: WorkflowId) -> Result<Option<bool
     };
     let (_, progress) = look::parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
     Ok(Some(!progress.begun))
+}
+
+/// Has a workflow that waits begin: any server may do it from now on.
+pub(crate) async fn let_begin(
+    engine: &Engine,
+    id: WorkflowId,
+    by: &str,
+) -> Result<(), WorkflowError> {
+    let Some(record) = engine.store().workflow(id).await? else { return Ok(()) };
+    if record.state.due.is_none() {
+        let due = Some(engine.now().await?);
+        let write = WriteWorkflow {
+            to: Some(StoredState { due, ..record.state }),
+            ..look::nothing(id, Some(record.revision), by)
+        };
+        // Who changed it meanwhile has let it begin, or cancelled it.
+        let _ = engine.submit(write).await?;
+    }
+    engine.shared().workflows.want([id]);
+    Ok(())
 }
 
 /// Finds the workflow that the same key began.
@@ -221,7 +244,8 @@ pub(crate) async fn retry(
     look::look(engine, id, look::Ask::Retry, by).await
 }
 
-async fn may_see(
+/// Refuses a tenant the workflows of others.
+pub(crate) async fn may_see(
     engine: &Engine,
     id: WorkflowId,
     tenant: Option<&str>,

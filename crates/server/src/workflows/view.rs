@@ -11,7 +11,7 @@ use outlast_store::workflow::{
 use outlast_wire::workflow::{
     Ending, Form, Parent, ScheduleFire, Status, StepStatus, StepView, WorkflowView,
 };
-use outlast_workflow::{Target, draw};
+use outlast_workflow::{StepState, StepStatus as RulesStatus, Target, draw};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -164,11 +164,14 @@ async fn parent_of(
 struct Items {
     runs: BTreeMap<u32, Vec<Runs>>,
     results: BTreeMap<u32, Vec<(u32, String)>>,
+    /// How many items of each step completed without a result.
+    without: BTreeMap<u32, u32>,
 }
 
 impl Items {
     async fn read(engine: &Engine, id: WorkflowId) -> Result<Self, WorkflowError> {
-        let mut found = Self { runs: BTreeMap::new(), results: BTreeMap::new() };
+        let mut found =
+            Self { runs: BTreeMap::new(), results: BTreeMap::new(), without: BTreeMap::new() };
         let query = ItemQuery {
             workflow: id,
             step: None,
@@ -185,7 +188,7 @@ impl Items {
             query.after = Some((last.step, last.item));
             for item in page {
                 count += 1;
-                found.add(item, &mut left);
+                found.add(item, query.with_values, &mut left);
             }
             if count >= ITEMS_MAX {
                 return Ok(found);
@@ -194,10 +197,13 @@ impl Items {
         }
     }
 
-    fn add(&mut self, item: ItemRecord, left: &mut usize) {
+    fn add(&mut self, item: ItemRecord, has_values: bool, left: &mut usize) {
         self.runs.entry(item.step).or_default().extend(item.runs);
         if item.state != ItemState::Ended(ItemOutcome::Completed) {
             return;
+        }
+        if item.result.is_none() && has_values {
+            *self.without.entry(item.step).or_default() += 1;
         }
         if let Some(result) = item.result {
             let fits = result.len() <= *left;
@@ -213,20 +219,23 @@ impl Items {
         runs.into_iter().flatten().filter_map(|runs| pick(*runs)).collect()
     }
 
-    /// Returns the result of a step, if all of it is there.
-    fn result(&self, step: u32, is_list: bool, completed: u32) -> Option<Box<RawValue>> {
+    /// Returns the result of a step as expressions see it, if all of it is there.
+    fn result(&self, step: u32, is_list: bool, state: &StepState) -> Option<Box<RawValue>> {
+        if is_list && state.total == 0 && state.status == RulesStatus::Completed {
+            return RawValue::from_string("[]".to_owned()).ok();
+        }
         let results = self.results.get(&step)?;
-        if u32::try_from(results.len()).ok()? < completed {
+        let known = self.without.get(&step).copied().unwrap_or(0);
+        if u32::try_from(results.len()).ok()?.saturating_add(known) < state.completed {
             return None;
         }
         let text = match is_list {
             false => results.first()?.1.clone(),
             true => {
-                let mut list = Vec::new();
+                let total = usize::try_from(state.total).unwrap_or(usize::MAX);
+                let mut list = vec!["null"; total];
                 for (item, result) in results {
-                    let at = usize::try_from(*item).unwrap_or(usize::MAX);
-                    list.resize(at, "null");
-                    list.push(result);
+                    *list.get_mut(usize::try_from(*item).unwrap_or(usize::MAX))? = result;
                 }
                 format!("[{}]", list.join(","))
             }
@@ -261,7 +270,7 @@ fn step_view(known: &Known, at: usize, step: &stored::Step, items: &Items) -> St
         failed: state.unsuccessful(),
         job_ids: items.of(number, |runs| runs.job().map(|job| job.0)),
         workflow_ids: items.of(number, |runs| runs.workflow().map(|child| child.0)),
-        result: items.result(number, is_list, state.completed).filter(|_| state.completed > 0),
+        result: items.result(number, is_list, state),
         error: state.reason.as_ref().map(|reason| reason.text.clone()),
         started: step.started,
         finished: step.finished,

@@ -107,7 +107,7 @@ impl Tx<'_> {
         let ScheduledTimeout::After(limit) = row.stored.scheduled_timeout else { return None };
         let error = strand_error(limit, self.now().since(row.since), &strand.reason);
         let evidence = strand.reason.as_str().into();
-        let detail = EndDetail { evidence, ..EndDetail::default() };
+        let detail = EndDetail { evidence, error: Some(error.clone()), ..EndDetail::default() };
         let cause = Cause { kind: EventKind::Strand, by: STRAND_BY, detail: &detail };
         let moved = self.play(seq, JobEvent::Strand, nth, &cause).ok()?;
         self.tables.change(seq, |row| row.stranded = Some(error));

@@ -156,5 +156,5 @@ fn the_manifest_claims_what_is_served() {
     assert_eq!(manifest["conformance_level"], 3);
     assert_eq!(manifest["specversion"], "1.0");
     assert_eq!(manifest["capabilities"]["dead_letter"], true);
-    assert_eq!(manifest["capabilities"]["workflows"], false);
+    assert_eq!(manifest["capabilities"]["workflows"], true);
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::at;
+use outlast_wire::json::changed_number;
 use serde_json::{Value, json};
 
 use super::drawing::{self, Drawing};
@@ -119,8 +120,11 @@ fn reads_stdin(args: &Run) -> bool {
 /// were refused and can be read so.
 async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Value, Failure> {
     let refused = match client.post_once(&WORKFLOWS, &body, key).await {
-        Err(failure) if failure.is_of_parameters() => failure.with_hint(parameters::HINT),
-        Err(failure) if failure.exit == Exit::NotFound => {
+        // What a step is given is in the file.
+        Err(failure) if failure.is_of_parameters() && detail(&failure, "step").is_none() => {
+            failure.with_hint(parameters::HINT)
+        }
+        Err(failure) if detail(&failure, "resource") == Some(&json!("workflow")) => {
             return Err(failure.with_hint(UNKNOWN_HINT));
         }
         answer => return answer,
@@ -138,12 +142,18 @@ async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Va
     }
 }
 
+fn detail<'a>(failure: &'a Failure, name: &str) -> Option<&'a Value> {
+    at(&failure.refusal.as_ref()?.details, name)
+}
+
 /// Turns the texts of these parameters into the JSON that they are. Whether any was turned.
 fn as_json<'a>(parameters: &mut Value, names: impl Iterator<Item = &'a str>) -> bool {
     let mut turned = false;
     for name in names {
         let Some(value) = parameters.get_mut(name) else { continue };
-        let read = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+        // A number that would lose digits stays text.
+        let text = value.as_str().filter(|text| changed_number(text).is_none());
+        let read = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
         if let Some(read) = read {
             *value = read;
             turned = true;
@@ -160,6 +170,8 @@ mod tests {
 
     #[test]
     fn only_what_was_refused_and_can_be_read_becomes_json() {
+        let mut long = json!({"id": "12345678901234567890123"});
+        assert!(!as_json(&mut long, ["id"].into_iter()));
         let mut given = json!({"n": "5", "list": "[1]", "text": "7", "word": "five"});
         assert!(as_json(&mut given, ["n", "list", "word", "gone"].into_iter()));
         assert_eq!(given, json!({"n": 5, "list": [1], "text": "7", "word": "five"}));

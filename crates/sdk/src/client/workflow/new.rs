@@ -90,7 +90,7 @@ impl StartWorkflow {
         self
     }
 
-    /// Makes it safe to start the same again: within 24 hours the same key gives the workflow that
+    /// Makes it safe to start the same again: as long as the workflow is kept the same key gives the workflow that
     /// was started first. 1 to 255 printable ASCII characters. Default: one that the client makes
     /// for this call, so that it may repeat the request.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
@@ -128,7 +128,13 @@ impl StartWorkflow {
     }
 
     fn entry(&mut self, field: &str, name: String, value: Value) {
-        self.fields.entry(field).or_insert_with(|| json!({}))[name] = value;
+        match self.fields.entry(field).or_insert_with(|| json!({})) {
+            Value::Object(entries) => drop(entries.insert(name, value)),
+            _ => {
+                let problem = format!("`{field}` of the workflow is no object");
+                self.fail(ClientError::usage(problem, "set it with an object of names and values"));
+            }
+        }
     }
 
     fn value(&mut self, what: &'static str, value: impl Serialize) -> Option<Value> {

@@ -1,8 +1,10 @@
 //! Workflows as the standard has them: chains, groups, batches and graphs. The same workflows as our own
 //! API's.
 
+use outlast_core::workflow::WorkflowId;
 use outlast_store::workflow::WorkflowQuery;
 use outlast_wire::ojs::workflow;
+use outlast_wire::workflow::WorkflowView;
 use outlast_wire::{Fault, json};
 use outlast_workflow::Definition;
 use serde_json::Map;
@@ -11,7 +13,7 @@ use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::workflows::{at, created, id, repeat};
-use crate::workflows::service::{self, Begun, Wanted};
+use crate::workflows::service::{self, Begun, Wanted, WorkflowError};
 use crate::workflows::view;
 
 pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -62,7 +64,15 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         after: None,
         limit: page.limit,
     };
-    let found = view::list(&req.app.engine, query).await?;
+    let mut found = Vec::new();
+    for brief in view::list(&req.app.engine, query).await? {
+        // Its steps are counted; one that is gone meanwhile is left out.
+        match view::find(&req.app.engine, WorkflowId(brief.id), None, None).await {
+            Ok(view) => found.push(WorkflowView { result: None, ..view }),
+            Err(WorkflowError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     Ok(ApiResponse::object(|object| {
         object.array("workflows", &found, workflow::write);
         object.number("count", found.len());

@@ -182,7 +182,11 @@ impl<'a> Draft<'a> {
                 );
                 return Err(problem.into());
             }
-            self.started.push(StartedWorkflow { id, new, state: waiting_to_begin(self.now) });
+            self.started.push(StartedWorkflow {
+                id,
+                new,
+                state: waiting_to_begin(self.now, Some(reference.clone())),
+            });
             // The row of an item that a job carries out comes with the job.
             self.children.push(ItemRecord {
                 step: of.step,

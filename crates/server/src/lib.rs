@@ -10,10 +10,11 @@
 //! Map:
 //! - [`engine`]: the handle that everything else talks to, and the one loop behind it
 //! - [`http`]: OJS and executions APIs
-//! - `intake`: turns requests into the jobs that are stored
+//! - `intake`: turns requests into the jobs that are stored; `id`: ids that follow from what they name
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`schedules`]: what schedules are, and what they store
+//! - `workflows`: what workflows are, and how they move on
 //! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
 //! - `connection`: one connection, from its first byte to its end
@@ -33,6 +34,7 @@ pub mod connections;
 pub mod engine;
 pub mod handlers;
 pub mod http;
+mod id;
 mod intake;
 pub mod metrics;
 pub mod monitor;

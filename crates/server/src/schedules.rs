@@ -22,4 +22,4 @@ mod tests;
 
 pub use configured::ConfigureSchedulesError;
 pub use definition::check;
-pub(crate) use job::{fire_of, job_of_now, unmarked};
+pub(crate) use job::{fire_of, job_of_now};

@@ -27,6 +27,6 @@ pub(crate) mod unnoted;
 pub(crate) mod view;
 pub(crate) mod wanted;
 
-pub(crate) use job::{item_of, unmarked};
+pub(crate) use job::item_of;
 pub(crate) use service::Scheduled;
 pub(crate) use stored::StoredFire;

@@ -156,6 +156,32 @@ pub fn field<'a>(object: &'a str, name: &str) -> Option<&'a RawValue> {
     fields(object).into_iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
+/// Returns a JSON object without some of its fields, followed by what `fill` writes. Fields that stay
+/// are copied as text, so numbers of any length stay as they were sent.
+#[must_use]
+pub fn with(object: &str, without: &[&str], fill: impl FnOnce(&mut Object<'_>)) -> String {
+    let mut out = Vec::with_capacity(object.len() + 128);
+    let mut to = Object::begin(&mut out);
+    for (name, value) in fields(object) {
+        if !without.contains(&name.as_str()) {
+            to.raw(&name, value.get());
+        }
+    }
+    fill(&mut to);
+    to.end();
+    // Built from texts only.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Returns a JSON object without some of its fields. One that has none of them stays as it is.
+#[must_use]
+pub fn without(object: &str, names: &[&str]) -> String {
+    match names.iter().any(|name| field(object, name).is_some()) {
+        true => with(object, names, |_| {}),
+        false => object.to_owned(),
+    }
+}
+
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> serde::Deserialize<'de> for Fields<'de> {

@@ -9,8 +9,10 @@ use outlast_core::time::Timestamp;
 use outlast_packs::{Action, PackPolicy, PackSet};
 use outlast_store::command::{ClassKey, First, NewJob, Origin, Payload, Route};
 use outlast_store::record::JobRecord;
+use outlast_store::schedule::FIELD as SCHEDULE;
+use outlast_store::workflow::FIELD as WORKFLOW;
 use outlast_wire::execution::request::Request;
-use outlast_wire::json::Object;
+use outlast_wire::json;
 use outlast_wire::ojs::job::signed;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -88,18 +90,7 @@ pub(crate) fn plan(
 pub(crate) const VALIDATED_WITH: &str = "pack_digest";
 
 pub(super) fn with_digest(extra: &str, digest: &str) -> String {
-    let mut out = Vec::with_capacity(extra.len() + 64);
-    let mut object = Object::begin(&mut out);
-    // What the producer sent stays as it wrote it, numbers of any length included.
-    for (name, value) in outlast_wire::json::fields(extra) {
-        if name != VALIDATED_WITH {
-            object.raw(&name, value.get());
-        }
-    }
-    object.text(VALIDATED_WITH, digest);
-    object.end();
-    // Built from texts only.
-    String::from_utf8(out).unwrap_or_default()
+    json::with(extra, &[VALIDATED_WITH], |object| object.text(VALIDATED_WITH, digest))
 }
 
 /// Returns the digest of an action's pack, as jobs are shown it.
@@ -125,9 +116,8 @@ pub(crate) fn rerun(
 ) -> Result<NewJob, IntakeError> {
     let stored = &record.job;
     let mut payload = stored.payload.clone();
-    // Another run of a fire's job is no fire.
-    let extra = crate::schedules::unmarked(&payload.extra);
-    payload.extra = signed(crate::workflows::unmarked(&extra), by);
+    // Another run is of no schedule and no workflow.
+    payload.extra = signed(json::without(&payload.extra, &[SCHEDULE, WORKFLOW]), by);
     let mut placement = stored.key.placement.clone();
     if stored.key.route != Route::Plain {
         let packs = settings.packs.current();

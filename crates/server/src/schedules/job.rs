@@ -10,16 +10,17 @@ use outlast_store::command::{First, NewJob, Payload};
 use outlast_store::schedule::FIELD as SCHEDULE;
 use outlast_store::workflow::StartedWorkflow;
 use outlast_wire::execution::request::Request;
-use outlast_wire::json::Object;
+use outlast_wire::json;
 use outlast_wire::ojs::enqueue;
 use outlast_wire::schedule::Template;
 use outlast_wire::time::Rfc3339;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use uuid::{Builder, Uuid};
+use uuid::Uuid;
 
 use super::definition::Definition;
 use super::service::ScheduleError;
+use crate::id;
 use crate::intake::{IntakeError, Requester, execution, ojs};
 use crate::settings::Settings;
 use crate::workflows::{Scheduled, StoredFire};
@@ -50,10 +51,7 @@ fn id_of(fire: Fire<'_>) -> JobId {
         .chain_update(fire.created.0.to_be_bytes())
         .chain_update(fire.time.0.to_be_bytes())
         .finalize();
-    let mut random = [0; 10];
-    random.iter_mut().zip(digest).for_each(|(byte, of)| *byte = of);
-    let millis = u64::try_from(fire.time.0).unwrap_or(0);
-    JobId(Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
+    JobId(id::of_digest(fire.time, &digest))
 }
 
 /// What a fire stores.
@@ -130,40 +128,17 @@ pub(crate) fn job_of_now(
 /// our own views into what is given back beside it.
 fn marked(payload: &mut Payload, fire: Fire<'_>) {
     let (name, time) = (fire.name.as_str(), Rfc3339(fire.time).to_string());
-    payload.meta = with(&payload.meta, &["cron_name", "cron_triggered_at"], |object| {
+    payload.meta = json::with(&payload.meta, &["cron_name", "cron_triggered_at"], |object| {
         object.text("cron_name", name);
         object.text("cron_triggered_at", &time);
     });
-    payload.extra = with(&payload.extra, &[SCHEDULE], |object| {
+    payload.extra = json::with(&payload.extra, &[SCHEDULE], |object| {
         object.object(SCHEDULE, |object| {
             object.text("name", name);
             object.text("fire_time", &time);
             object.seconds("late_seconds", fire.late);
         });
     });
-}
-
-/// Returns an object's text without some fields and with others; what stays is kept as text.
-fn with(text: &str, without: &[&str], fill: impl FnOnce(&mut Object<'_>)) -> String {
-    let mut out = Vec::with_capacity(text.len() + 128);
-    let mut object = Object::begin(&mut out);
-    for (name, value) in outlast_wire::json::fields(text) {
-        if !without.contains(&name.as_str()) {
-            object.raw(&name, value.get());
-        }
-    }
-    fill(&mut object);
-    object.end();
-    // Built from texts only.
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// Returns what `extra` is without the word on the fire: another run of the job is none.
-pub(crate) fn unmarked(extra: &str) -> String {
-    match outlast_wire::json::field(extra, SCHEDULE) {
-        Some(_) => with(extra, &[SCHEDULE], |_| {}),
-        None => extra.to_owned(),
-    }
 }
 
 /// The fire that a job is of, as it is stored with the job.
@@ -181,7 +156,7 @@ pub(crate) struct FireOfJob<'a> {
 
 /// Returns which fire a job is of, if it is of one.
 pub(crate) fn fire_of(extra: &str) -> Option<FireOfJob<'_>> {
-    let raw = outlast_wire::json::field(extra, SCHEDULE)?;
+    let raw = json::field(extra, SCHEDULE)?;
     serde_json::from_str(raw.get()).ok()
 }
 
@@ -228,7 +203,7 @@ mod tests {
             r#"{"name":"night","fire_time":"2023-11-14T22:13:20Z","late_seconds":1.250}"#;
         assert_eq!(payload.extra, format!(r#"{{"n":1.50,"schedule":{schedule}}}"#));
         assert!(payload.extra.contains(&mark(&name)));
-        assert_eq!(unmarked(&payload.extra), r#"{"n":1.50}"#);
-        assert_eq!(unmarked(""), "");
+        assert_eq!(json::without(&payload.extra, &[SCHEDULE]), r#"{"n":1.50}"#);
+        assert_eq!(json::without("", &[SCHEDULE]), "");
     }
 }

@@ -9,14 +9,14 @@ use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{NewJob, Payload};
 use outlast_store::workflow::FIELD as WORKFLOW;
 use outlast_wire::execution::request::Request;
-use outlast_wire::json::Object;
 use outlast_wire::ojs::enqueue;
 use outlast_workflow::{StepDefinition, Target};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
-use uuid::{Builder, Uuid};
+use uuid::Uuid;
 
+use crate::id;
 use crate::intake::{IntakeError, Requester, execution, ojs};
 use crate::settings::Settings;
 
@@ -37,7 +37,8 @@ pub(super) struct Common<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Returns the id of what carries out an item, the same whichever server decides it.
+/// Returns the id of what carries out an item. It follows from the workflow, the item, the retry and the
+/// time.
 pub(super) fn id_of(common: Common<'_>, item: WorkflowItem) -> Uuid {
     let digest = Sha256::new()
         .chain_update(b"workflow\0")
@@ -46,15 +47,7 @@ pub(super) fn id_of(common: Common<'_>, item: WorkflowItem) -> Uuid {
         .chain_update(item.item.to_be_bytes())
         .chain_update(common.retries.to_be_bytes())
         .finalize();
-    uuid(common.now, &digest)
-}
-
-/// Returns an id of a time that follows from a digest.
-pub(super) fn uuid(at: Timestamp, digest: &[u8]) -> Uuid {
-    let mut random = [0; 10];
-    random.iter_mut().zip(digest).for_each(|(byte, of)| *byte = *of);
-    let millis = u64::try_from(at.0).unwrap_or(0);
-    Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+    id::of_digest(common.now, &digest)
 }
 
 /// Plans the job of an item. Its type or action is given `input`, and the standard's jobs are shown
@@ -169,7 +162,7 @@ fn marked(
     let results = results.map(|results| json!(results).to_string());
     let without: &[&str] =
         if results.is_some() { &[WORKFLOW, PARENT_RESULTS] } else { &[WORKFLOW] };
-    payload.extra = with(&payload.extra, without, |object| {
+    payload.extra = outlast_wire::json::with(&payload.extra, without, |object| {
         if let Some(results) = &results {
             object.raw(PARENT_RESULTS, results);
         }
@@ -182,29 +175,6 @@ fn marked(
             object.number("item", item.item);
         });
     });
-}
-
-/// Returns an object's text without some fields and with others; what stays is kept as text.
-fn with(text: &str, without: &[&str], fill: impl FnOnce(&mut Object<'_>)) -> String {
-    let mut out = Vec::with_capacity(text.len() + 128);
-    let mut object = Object::begin(&mut out);
-    for (name, value) in outlast_wire::json::fields(text) {
-        if !without.contains(&name.as_str()) {
-            object.raw(&name, value.get());
-        }
-    }
-    fill(&mut object);
-    object.end();
-    // Built from texts only.
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// Returns what `extra` is without the word on the workflow: another run of the job is of none.
-pub(crate) fn unmarked(extra: &str) -> String {
-    match outlast_wire::json::field(extra, WORKFLOW) {
-        Some(_) => with(extra, &[WORKFLOW], |_| {}),
-        None => extra.to_owned(),
-    }
 }
 
 /// The item that a job carries out, as it is stored with the job.

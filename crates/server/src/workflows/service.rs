@@ -25,6 +25,7 @@ use super::known::Known;
 use super::look;
 use super::stored::{StoredDefinition, StoredFire};
 use crate::engine::{Engine, Unavailable};
+use crate::id;
 use crate::intake::{ANONYMOUS, IntakeError};
 use crate::settings::Settings;
 
@@ -107,7 +108,7 @@ fn suggestion(nearest: Option<&str>) -> String {
 /// Begins a workflow: it is stored with its first jobs, or nothing is.
 pub(crate) async fn begin(engine: &Engine, wanted: Wanted) -> Result<Begun, WorkflowError> {
     let id = match &wanted.repeat {
-        Some(repeat) => WorkflowId(job::uuid(TIME_OF_KEYS, &repeat.key)),
+        Some(repeat) => WorkflowId(id::of_digest(TIME_OF_KEYS, &repeat.key)),
         None => WorkflowId(Uuid::now_v7()),
     };
     if let Some(repeat) = &wanted.repeat

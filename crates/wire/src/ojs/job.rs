@@ -180,19 +180,11 @@ pub fn signed(extra: String, by: Option<&str>) -> String {
     if by.is_none() && json::field(&extra, ENQUEUED_BY).is_none() {
         return extra;
     }
-    let mut out = Vec::with_capacity(extra.len() + 64);
-    let mut object = Object::begin(&mut out);
-    for (name, value) in json::fields(&extra) {
-        if name != ENQUEUED_BY {
-            object.raw(&name, value.get());
+    json::with(&extra, &[ENQUEUED_BY], |object| {
+        if let Some(by) = by {
+            object.text(ENQUEUED_BY, by);
         }
-    }
-    if let Some(by) = by {
-        object.text(ENQUEUED_BY, by);
-    }
-    object.end();
-    // Built from texts only.
-    String::from_utf8(out).unwrap_or_default()
+    })
 }
 
 /// Returns who enqueued a job, if that is known.

@@ -126,15 +126,5 @@ pub fn test_directive(extra: &str) -> Option<&'static str> {
 /// Returns `meta` with the tenant that the `X-OJS-Tenant` header names (EXT-MT-001).
 #[must_use]
 pub fn with_tenant(meta: &str, tenant: &str) -> String {
-    let mut out = Vec::with_capacity(meta.len() + tenant.len() + 20);
-    let mut object = json::Object::begin(&mut out);
-    for (name, value) in json::fields(meta) {
-        if name != "tenant_id" {
-            object.raw(&name, value.get());
-        }
-    }
-    object.text("tenant_id", tenant);
-    object.end();
-    // Built from texts only.
-    String::from_utf8(out).unwrap_or_default()
+    json::with(meta, &["tenant_id"], |object| object.text("tenant_id", tenant))
 }

@@ -22,7 +22,7 @@ use outlast_core::limits::{LABELS_BYTES_MAX, LABELS_MAX, ROUTE_BYTES_MAX, TENANT
 use outlast_store::command::{ClassKey, Route};
 use outlast_wire::Fault;
 
-pub(crate) use error::IntakeError;
+pub(crate) use error::{IntakeError, suggestion};
 
 /// Who enqueued a job when no token was needed.
 pub(crate) const ANONYMOUS: &str = "anonymous";

@@ -132,6 +132,14 @@ pub struct ItemRecord {
     pub result: Option<String>,
 }
 
+impl ItemRecord {
+    /// Returns how long its values are, in bytes.
+    #[must_use]
+    pub fn value_bytes(&self) -> usize {
+        [&self.input, &self.result].into_iter().flatten().map(String::len).sum()
+    }
+}
+
 /// What carries out an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {

@@ -58,7 +58,8 @@ impl IntakeError {
     }
 }
 
-fn suggestion(nearest: Option<&str>) -> String {
+/// Returns the end of an error about a name that is not known: the name that may be meant.
+pub(crate) fn suggestion(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 

@@ -112,7 +112,7 @@ impl<'a> Draft<'a> {
         now: Timestamp,
     ) -> Self {
         let state = WorkflowState::new(&known.definition);
-        let draft = Self {
+        let mut draft = Self {
             engine,
             id,
             known,
@@ -136,7 +136,8 @@ impl<'a> Draft<'a> {
             taken: Vec::new(),
             events: Vec::new(),
         };
-        draft.with_deadline()
+        draft.progress.deadline = draft.deadline();
+        draft
     }
 
     /// Begins a draft of a workflow as it was read.
@@ -154,12 +155,7 @@ impl<'a> Draft<'a> {
         Self { state, times, progress, finished, is_stored, ..fresh }
     }
 
-    /// Counts its time from now on.
-    fn with_deadline(mut self) -> Self {
-        self.progress.deadline = self.deadline();
-        self
-    }
-
+    /// When its time is over, counted from now on.
     fn deadline(&self) -> Option<i64> {
         self.known.definition.timeout.map(|most| self.now.after(most).0)
     }

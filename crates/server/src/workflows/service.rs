@@ -26,7 +26,7 @@ use super::look;
 use super::stored::{StoredDefinition, StoredFire};
 use crate::engine::{Engine, Unavailable};
 use crate::id;
-use crate::intake::{ANONYMOUS, IntakeError};
+use crate::intake::{ANONYMOUS, IntakeError, suggestion};
 use crate::settings::Settings;
 
 /// The time in the ids of workflows that were begun with an idempotency key: their ids follow from the
@@ -99,10 +99,6 @@ pub(crate) enum WorkflowError {
     /// Items wait for a server that knows what they name.
     #[error("{0}")]
     Later(String),
-}
-
-fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map_or_else(String::new, |name| format!("; did you mean {name}?"))
 }
 
 /// Begins a workflow: it is stored with its first jobs, or nothing is.

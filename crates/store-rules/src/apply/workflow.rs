@@ -15,7 +15,7 @@ use super::schedule::first_revision;
 use crate::rules::Context;
 
 /// Longest text of an error that is noted for a workflow, in bytes. The job has all of it.
-const ERROR_BYTES_MAX: usize = 1024;
+pub const ERROR_BYTES_MAX: usize = 1024;
 
 /// What a workflow becomes.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,14 +68,14 @@ pub fn started(started: &StartedWorkflow, context: &Context) -> WorkflowRecord {
     }
 }
 
-/// Returns how the item stands that a job carries out from now on.
+/// Returns how an item stands that a job or a workflow carries out from now on.
 #[must_use]
-pub const fn running(of: WorkflowItem, job: JobId) -> ItemRecord {
+pub const fn running(of: WorkflowItem, runs: Runs) -> ItemRecord {
     ItemRecord {
         step: of.step,
         item: of.item,
         state: ItemState::Running,
-        runs: Some(Runs::Job(job)),
+        runs: Some(runs),
         input: None,
         result: None,
     }
@@ -158,8 +158,9 @@ struct ErrorText {
     reason: Option<String>,
 }
 
-/// Returns what an error says.
-fn message(error: &str) -> Option<String> {
+/// Returns what the error of a job says, at most [`ERROR_BYTES_MAX`] of it; `None` if it says nothing.
+#[must_use]
+pub fn message(error: &str) -> Option<String> {
     let text: ErrorText = serde_json::from_str(error).ok()?;
     let mut words = match (text.message.filter(|message| !message.is_empty()), text.error) {
         (Some(message), _) => message,

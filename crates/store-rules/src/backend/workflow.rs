@@ -4,7 +4,7 @@ use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{NewJob, WriteWorkflow};
 use outlast_store::reply::{EnqueueRefusal, Enqueued};
 use outlast_store::workflow::{
-    ItemRecord, StepRecord, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
+    ItemRecord, Runs, StepRecord, WorkflowRecord, WorkflowRefusal, WorkflowWritten,
 };
 
 use super::{Backend, Transaction, enqueue, unique};
@@ -64,8 +64,10 @@ pub(super) async fn write<B: Backend>(
             b.change_workflow(record)?;
         }
         b.write_steps(write.id, &write.steps)?;
-        let running =
-            write.jobs.iter().filter_map(|job| Some(running(job.rules.workflow?, job.id)));
+        let running = write
+            .jobs
+            .iter()
+            .filter_map(|job| Some(running(job.rules.workflow?, Runs::Job(job.id))));
         let items = write.items.iter().cloned().chain(running).collect();
         b.write_items(write.id, items)?;
     }

@@ -181,7 +181,7 @@ pub(crate) fn items(db: &Connection, query: &ItemQuery) -> Result<Vec<ItemRecord
     while let Some(row) = rows.next().map_err(failed)? {
         let item: ItemRecord = read(row).map_err(failed)?;
         let before = size;
-        size += [&item.input, &item.result].into_iter().flatten().map(String::len).sum::<usize>();
+        size += item.value_bytes();
         if before > 0 && size > query.bytes {
             break;
         }

@@ -85,8 +85,10 @@ impl Tx<'_> {
             for step in &write.steps {
                 self.tables.workflows.steps.insert((write.id, step.step), step.state.clone());
             }
-            let running =
-                write.jobs.iter().filter_map(|job| Some(running(job.rules.workflow?, job.id)));
+            let running = write
+                .jobs
+                .iter()
+                .filter_map(|job| Some(running(job.rules.workflow?, Runs::Job(job.id))));
             for item in write.items.iter().cloned().chain(running) {
                 self.tables.workflows.items.insert((write.id, item.step, item.item), item);
             }

@@ -6,6 +6,7 @@ use outlast_core::workflow::{ItemOutcome, WorkflowId, WorkflowItem};
 use outlast_store::workflow::{
     ItemQuery, ItemRecord, ItemState, Runs, StartedWorkflow, WhichItems,
 };
+use outlast_store_rules::apply::workflow::running;
 use outlast_workflow::advance::{ValueError, Values as _};
 use outlast_workflow::limits::INPUTS_BYTES_MAX;
 use outlast_workflow::template::size;
@@ -110,7 +111,7 @@ impl<'a> Draft<'a> {
             bytes: PAGE_BYTES,
         };
         let items = self.engine.store().workflow_items(query).await?;
-        let bytes = items.iter().map(bytes_of).sum();
+        let bytes = items.iter().map(ItemRecord::value_bytes).sum();
         let is_full = u32::try_from(items.len()).is_ok_and(|count| count >= limit);
         // A page that is half full of bytes may have ended for them.
         let is_last = !is_full && bytes < PAGE_BYTES / 2;
@@ -188,14 +189,7 @@ impl<'a> Draft<'a> {
                 state: waiting_to_begin(self.now, Some(reference.clone())),
             });
             // The row of an item that a job carries out comes with the job.
-            self.children.push(ItemRecord {
-                step: of.step,
-                item: of.item,
-                state: ItemState::Running,
-                runs: Some(Runs::Workflow(id)),
-                input: None,
-                result: None,
-            });
+            self.children.push(running(of, Runs::Workflow(id)));
             return Ok(());
         }
         let job = job::plan(common, described, of, input, results)?;
@@ -369,8 +363,4 @@ struct Page {
     after: Option<(u32, u32)>,
     is_last: bool,
     bytes: usize,
-}
-
-fn bytes_of(item: &ItemRecord) -> usize {
-    [&item.input, &item.result].into_iter().flatten().map(String::len).sum()
 }

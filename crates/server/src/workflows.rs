@@ -23,6 +23,8 @@ mod known;
 pub(crate) mod look;
 pub(crate) mod service;
 mod stored;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unnoted;
 pub(crate) mod view;
 pub(crate) mod wanted;

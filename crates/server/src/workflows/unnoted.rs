@@ -6,8 +6,8 @@ use outlast_core::workflow::{ItemOutcome, WorkflowItem};
 use outlast_store::command::WriteWorkflow;
 use outlast_store::record::JobRecord;
 use outlast_store::workflow::{ItemEnd, ItemHappened, Runs, WorkflowItemRun};
+use outlast_store_rules::apply::workflow::message;
 use outlast_workflow::WorkflowStatus;
-use serde_json::Value;
 
 use super::look::{self, BY};
 use super::service::WorkflowError;
@@ -89,9 +89,4 @@ fn outcome(job: &JobRecord, last: Option<Outcome>) -> ItemOutcome {
         _ if last == Some(Outcome::Timeout) => ItemOutcome::TimedOut,
         _ => ItemOutcome::Failed,
     }
-}
-
-fn message(error: &str) -> Option<String> {
-    let error: Value = serde_json::from_str(error).ok()?;
-    error.get("message").and_then(Value::as_str).map(ToOwned::to_owned)
 }

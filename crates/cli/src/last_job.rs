@@ -17,7 +17,7 @@ const BYTES_MAX: u64 = 64 * 1024;
 
 static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
-/// What is remembered.
+/// Kinds of things whose last id is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
     Job,

@@ -37,7 +37,7 @@ pub struct WorkflowRequest {
     pub labels: BTreeMap<String, String>,
     /// Keys that its jobs get, beside those of the workflow.
     pub keys: BTreeMap<String, String>,
-    /// What it is called, if not as the workflow itself says.
+    /// Name of this run, in place of the name in the workflow.
     pub name: Option<String>,
 }
 

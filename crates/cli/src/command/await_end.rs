@@ -14,14 +14,14 @@ use crate::output;
 /// Longest that one request waits; below the limit of a request, and of most proxies.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(20);
 
-/// What is waited for.
+/// A job or workflow whose end a command waits for.
 #[derive(Debug)]
 pub(super) struct Awaited<'a> {
     /// The server that knows it.
     pub(super) client: &'a Client,
     /// Where it is.
     pub(super) path: &'a [&'a str],
-    /// What is asked for besides.
+    /// Query parameters of each request, besides `wait`.
     pub(super) query: &'a [Query<'a>],
     /// How often it is looked at, at least.
     pub(super) look: Duration,

@@ -166,7 +166,7 @@ fn job_of(schedule: &Value) -> String {
     text_at(schedule, found.unwrap_or("type"))
 }
 
-/// What a fire stored, with its id.
+/// Returns the job or the workflow that a fire stored, with its id.
 fn stored(of: &Value, below: &str) -> String {
     let id = |kind: &str| format!("{below}{kind}_id");
     let kind = if at(of, &id("workflow")).is_some() { "workflow" } else { "job" };

@@ -142,7 +142,7 @@ impl Monitor {
             tokio::select! {
                 () = tokio::time::sleep_until(end) => return,
                 Some(ended) = self.looks.join_next(), if !self.looks.is_empty() => {
-                    // After a panic in a look, this server leaves the schedule alone; the log says so.
+                    // If a look panics, the log says so, and this server does not fire the schedule any more.
                     if let Ok(name) = ended {
                         self.looked_at.remove(&name);
                     }

@@ -64,7 +64,7 @@ pub(super) async fn run(engine: Engine) {
 struct Monitor {
     engine: Engine,
     looks: JoinSet<()>,
-    /// Which workflow each of them is about. A look that panics has no other way to say so.
+    /// Which workflow each of them is about: a look that panics returns only the id of its task.
     looked_at: HashMap<Id, WorkflowId>,
     /// From when on there may be ends that no server took.
     ends_from: Timestamp,

@@ -106,7 +106,7 @@ impl KnownWorkflows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).by_id.get(&id).cloned()
     }
 
-    /// Lets go of a workflow that another one has replaced.
+    /// Removes a workflow whose definition has changed since it was read.
     pub(super) fn forget(&self, id: WorkflowId) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let gone = kept.by_id.remove(&id).map_or(0, |known| known.bytes);
@@ -114,7 +114,7 @@ impl KnownWorkflows {
         kept.order.retain(|of| *of != id);
     }
 
-    /// Keeps a workflow, and lets go of those that were read first.
+    /// Keeps a workflow, and removes those that were read first if there is no room.
     pub(super) fn keep(&self, id: WorkflowId, known: &Arc<Known>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.bytes > BYTES_MAX || kept.by_id.contains_key(&id) {

@@ -35,7 +35,7 @@ impl PostgresStore {
         Address::reader_settings()
     }
 
-    /// Returns how many tries of batches failed and were made again, or given up.
+    /// Returns how often a batch failed, whether the writer tried it again or gave it up.
     #[doc(hidden)]
     pub async fn tried_again(&self) -> u64 {
         let writer = self.inner.writers[0].lock().await;

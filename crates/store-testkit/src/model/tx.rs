@@ -60,7 +60,7 @@ impl<'a> Tx<'a> {
         self.events.push(event);
     }
 
-    /// Keeps what the batch told; returns what it did.
+    /// Stores the events of the batch and the ends of its items; returns what the batch did.
     pub(super) fn commit(mut self, id: BatchId, replies: Vec<Reply>) -> Applied {
         let at = self.now();
         let workflows = self.note_item_ends();

@@ -67,7 +67,7 @@ impl Drawing {
         if self.is_alone { output::end_without_reader() } else { Ok(()) }
     }
 
-    /// What is written to show a drawing; nothing if it is shown.
+    /// Returns the text that shows a drawing; `None` if the same one is shown already.
     fn next(&mut self, drawn: String) -> Option<String> {
         let drawn = match self.onto {
             Onto::Terminal(lines) => fitting(&drawn, lines),

@@ -30,7 +30,7 @@ pub(crate) struct Run {
     /// File with parameters as a JSON object, - for standard input; --parameter replaces them one by one
     #[arg(long = "parameters", value_name = "FILE")]
     parameter_file: Option<String>,
-    /// What it is called, if not as the workflow itself says
+    /// Name of this run, in place of the name in the workflow
     #[arg(long)]
     name: Option<String>,
     /// Label of its jobs, beside the workflow's own; may be given several times
@@ -120,7 +120,7 @@ fn reads_stdin(args: &Run) -> bool {
 /// were refused and can be read so.
 async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Value, Failure> {
     let refused = match client.post_once(&WORKFLOWS, &body, key).await {
-        // What a step is given is in the file.
+        // The parameters of a step stand in the file of the workflow, so the hint would not help there.
         Err(failure) if failure.is_of_parameters() && detail(&failure, "step").is_none() => {
             failure.with_hint(parameters::HINT)
         }
@@ -135,7 +135,7 @@ async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Va
     if !as_json(&mut body["parameters"], names) {
         return Err(refused);
     }
-    // What is still wrong is said of the parameters as they were given.
+    // If they are still wrong, the error shows the parameters as the user gave them.
     match client.post_once(&WORKFLOWS, &body, key).await {
         Err(failure) if failure.is_of_parameters() => Err(refused),
         answer => answer,

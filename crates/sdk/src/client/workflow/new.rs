@@ -198,7 +198,7 @@ impl NewWorkflow {
         self
     }
 
-    /// Begins a step that waits for none, until [`NewStep::after`] says so.
+    /// Adds a step. It starts at once unless [`NewStep::after`] names steps before it.
     pub fn step(self, name: impl Into<String>) -> NewStep {
         NewStep { workflow: self, name: name.into(), fields: Map::new() }
     }
@@ -336,7 +336,7 @@ impl NewStep {
         self
     }
 
-    /// Begins another step, which waits for none until [`Self::after`] says so.
+    /// Adds another step. It starts at once unless [`Self::after`] names steps before it.
     pub fn step(self, name: impl Into<String>) -> Self {
         self.end().step(name)
     }

@@ -95,8 +95,11 @@ pub struct LastFire {
     /// When the job was stored.
     #[serde(with = "ms")]
     pub at: Timestamp,
-    /// The job.
+    /// The job, or the workflow.
     pub job: Uuid,
+    /// Whether that is a workflow.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_workflow: bool,
 }
 
 /// A fire that was left out.

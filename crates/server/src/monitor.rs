@@ -11,6 +11,7 @@
 //! - [`dead_letters`]: enqueues what handles dead letters
 //! - [`handlers`]: sends webhooks and starts actions for them
 //! - [`audit`]: corrects what limits count
+//! - [`looks`]: tasks that look at schedules and workflows side by side
 //! - [`leadership`]: work that one server does for all, under a lease in the store
 
 mod arrivals;
@@ -21,6 +22,7 @@ mod handlers;
 mod lag;
 mod leadership;
 mod leases;
+mod looks;
 mod retention;
 mod schedules;
 mod sweep;

@@ -305,8 +305,22 @@ fn details(workflow: &Value) -> String {
         page.push('\n');
         page.push_str(&Table::of(&begun, STEPS).to_string());
     }
+    let is_marked = |step: &&Value, mark: &str| at(step, mark) == Some(&Value::Bool(true));
+    for (mark, words) in LEFT_OUT {
+        let steps = begun.iter().filter(|step| is_marked(step, mark));
+        let names: Vec<String> = steps.map(|step| text_at(step, "name")).collect();
+        if !names.is_empty() {
+            page.push_str(&format!("\n{words}: {}\n", names.join(", ")));
+        }
+    }
     page
 }
+
+/// What the server marks of a step that it shows in part.
+const LEFT_OUT: [(&str, &str); 2] = [
+    ("jobs_left_out", "more jobs than shown; `outlast jobs list --workflow ID` lists them all"),
+    ("result_left_out", "result too long to show; its jobs have it"),
+];
 
 /// The failure of a wait that was over before the workflow was.
 fn still_going(id: &str, workflow: &Value) -> Failure {

@@ -124,7 +124,12 @@ fn an_overlap_counts_what_waits_and_what_runs() {
 fn jobs_that_wait_for_their_turn_are_looked_at_soon() {
     let queue = Timing { overlap: Overlap::Queue, ..timing("0 3 * * *") };
     let mut progress = Progress::begin(&queue, at(0));
-    let fire = |n: u128| LastFire { fire_time: at(1), at: at(1), job: Uuid::from_u128(n) };
+    let fire = |n: u128| LastFire {
+        fire_time: at(1),
+        at: at(1),
+        job: Uuid::from_u128(n),
+        is_workflow: false,
+    };
     progress.note_fire(fire(1), queue.overlap);
     assert_eq!(progress.due("it", &queue, at(5)), Some(at(3 * 3600)));
     progress.note_fire(fire(2), queue.overlap);
@@ -140,7 +145,7 @@ fn jobs_that_wait_for_their_turn_are_looked_at_soon() {
 fn what_is_stored_is_read_back_and_an_empty_object_is_a_beginning() {
     let mut progress = Progress::begin(&timing("* * * * *"), at(0));
     progress.note_fire(
-        LastFire { fire_time: at(60), at: at(61), job: Uuid::from_u128(1) },
+        LastFire { fire_time: at(60), at: at(61), job: Uuid::from_u128(1), is_workflow: false },
         Overlap::Skip,
     );
     let text = serde_json::to_string(&progress).expect("it is written");

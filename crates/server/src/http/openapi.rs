@@ -9,6 +9,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::schema::{self, Schema};
+use super::workflows;
 use crate::access::{Role, Scope};
 
 pub(super) fn routes() -> Routes {
@@ -93,8 +94,15 @@ fn parameters(route: &Route) -> Value {
         all.push(json!({"name": name, "in": "query", "description": about, "schema": text}));
     }
     if route.keyed {
-        let about = "Makes the request safe to send again: the same key and body are answered \
-                     as the first time, for 24 hours. Another body is refused with 409.";
+        let until = if route.path == workflows::ALL {
+            "as long as the workflow is kept"
+        } else {
+            "for 24 hours"
+        };
+        let about = format!(
+            "Makes the request safe to send again: the same key and body are answered as the \
+             first time, {until}. Another body is refused with 409."
+        );
         let schema = json!({"type": "string", "minLength": 1, "maxLength": 255});
         let name = "Idempotency-Key";
         all.push(json!({"name": name, "in": "header", "description": about, "schema": schema}));

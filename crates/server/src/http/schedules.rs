@@ -276,12 +276,14 @@ fn last_fire(object: &mut Object<'_>, schedule: &Schedule) {
     let (name, timing) = (schedule.name().as_str(), &schedule.definition.timing);
     match &schedule.progress.last_fire {
         None => object.raw("last_fire", "null"),
-        Some(LastFire { fire_time, at, job }) => object.object("last_fire", |object| {
-            object.time("fire_time", *fire_time);
-            let late = Progress::late(name, timing, *fire_time, *at);
-            object.seconds("late_seconds", late);
-            object.plain(kind_of_id(schedule), job);
-        }),
+        Some(LastFire { fire_time, at, job, is_workflow }) => {
+            object.object("last_fire", |object| {
+                object.time("fire_time", *fire_time);
+                let late = Progress::late(name, timing, *fire_time, *at);
+                object.seconds("late_seconds", late);
+                object.plain(if *is_workflow { "workflow_id" } else { "job_id" }, job);
+            })
+        }
     }
 }
 

@@ -37,11 +37,12 @@ const SHOW: &[(&str, &str)] = &[
     ("wait", "Answer when it has ended, or after this long, such as `30s`; at most `60s`"),
     ("drawing", "Also draw its steps as text, in so many columns"),
 ];
+/// Where they are listed and started.
+pub(super) const ALL: &str = "/api/v1/workflows";
 /// Most columns of a drawing.
 const WIDTH_MAX: usize = 1_000;
 
 pub(super) fn routes() -> Routes {
-    const ALL: &str = "/api/v1/workflows";
     const ONE: &str = "/api/v1/workflows/{id}";
     Routes::new()
         .add(

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::{Span, Timestamp};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::clock::{boot_time, millis};
 use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
 use crate::monitor::leadership::{Candidate, NotLeading};
+use crate::monitor::looks::Looks;
 use crate::schedules::fire::{self, Unplanned};
 use crate::schedules::service::{Schedule, ScheduleError, readable};
 
@@ -43,7 +43,7 @@ pub(super) async fn run(engine: Engine) {
         candidate: Candidate::new(engine.clone(), "schedules", LEASE),
         not_before: Timestamp::default(),
         unplanned: Arc::default(),
-        looks: JoinSet::new(),
+        looks: Looks::new(),
         looked_at: HashSet::new(),
         unreadable: HashMap::new(),
         engine,
@@ -67,7 +67,7 @@ struct Monitor {
     /// When this server asks again whether it leads, by the store's clock.
     not_before: Timestamp,
     unplanned: Arc<Unplanned>,
-    looks: JoinSet<ScheduleName>,
+    looks: Looks<ScheduleName>,
     /// Which schedules these are about.
     looked_at: HashSet<ScheduleName>,
     /// Those that cannot be read, with the revision that the log has named.
@@ -102,7 +102,7 @@ impl Monitor {
                     continue;
                 };
                 let (engine, unplanned) = (self.engine.clone(), Arc::clone(&self.unplanned));
-                self.looks.spawn(look(engine, schedule, now, unplanned));
+                self.looks.begin(name, look(engine, schedule, now, unplanned));
             }
         }
         let now = self.engine.shared().store_time().unwrap_or(now);
@@ -141,25 +141,17 @@ impl Monitor {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(end) => return,
-                Some(ended) = self.looks.join_next(), if !self.looks.is_empty() => {
-                    // If a look panics, the log says so, and this server does not fire the schedule any more.
-                    if let Ok(name) = ended {
-                        self.looked_at.remove(&name);
-                    }
+                Some(name) = self.looks.ended(), if !self.looks.is_empty() => {
+                    self.looked_at.remove(&name);
                 }
             }
         }
     }
 }
 
-/// Looks at one schedule; returns its name.
-async fn look(
-    engine: Engine,
-    schedule: Schedule,
-    now: Timestamp,
-    unplanned: Arc<Unplanned>,
-) -> ScheduleName {
-    let name = schedule.name().clone();
+/// Looks at one schedule.
+async fn look(engine: Engine, schedule: Schedule, now: Timestamp, unplanned: Arc<Unplanned>) {
+    let name = schedule.name();
     // Others may have gone first.
     let now = engine.shared().store_time().unwrap_or(now);
     let looking = fire::look(&engine, &schedule, now, &unplanned);
@@ -173,5 +165,4 @@ async fn look(
             tracing::warn!(schedule = %name, "a look at the schedule took too long; retrying");
         }
     }
-    name
 }

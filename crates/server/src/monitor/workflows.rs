@@ -2,18 +2,17 @@
 //! at once at those of which jobs ended in its own transactions; what another one has left for a moment,
 //! and what is due, it finds in the store.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::workflow::WorkflowId;
 use outlast_store::workflow::DueWorkflows;
-use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::clock::boot_time;
 use crate::engine::Engine;
 use crate::engine::trouble_log::log_trouble;
+use crate::monitor::looks::Looks;
 use crate::workflows::look::{Ask, look};
 use crate::workflows::service::WorkflowError;
 use crate::workflows::unnoted;
@@ -41,8 +40,7 @@ const BY: &str = "workflows";
 /// Looks again and again at workflows.
 pub(super) async fn run(engine: Engine) {
     let mut monitor = Monitor {
-        looks: JoinSet::new(),
-        looked_at: HashMap::new(),
+        looks: Looks::new(),
         ends_from: Timestamp(0),
         next: Instant::now(),
         next_unnoted: Instant::now() + UNNOTED,
@@ -63,9 +61,7 @@ pub(super) async fn run(engine: Engine) {
 
 struct Monitor {
     engine: Engine,
-    looks: JoinSet<()>,
-    /// Which workflow each of them is about: a look that panics returns only the id of its task.
-    looked_at: HashMap<Id, WorkflowId>,
+    looks: Looks<WorkflowId>,
     /// From when on there may be ends that no server took.
     ends_from: Timestamp,
     /// When the store is asked next.
@@ -108,8 +104,7 @@ impl Monitor {
             return;
         }
         while let Some(id) = self.engine.shared().workflows.take(SIDE_BY_SIDE) {
-            let look = self.looks.spawn(look_once(self.engine.clone(), id));
-            self.looked_at.insert(look.id(), id);
+            self.looks.begin(id, look_once(self.engine.clone(), id));
         }
     }
 
@@ -118,14 +113,8 @@ impl Monitor {
         tokio::select! {
             () = tokio::time::sleep_until(self.next) => {}
             () = self.engine.shared().workflows.any.notified() => {}
-            Some(ended) = self.looks.join_next_with_id(), if !self.looks.is_empty() => {
-                let id = match &ended {
-                    Ok((id, ())) => *id,
-                    Err(error) => error.id(),
-                };
-                if let Some(workflow) = self.looked_at.remove(&id) {
-                    self.engine.shared().workflows.looked(workflow);
-                }
+            Some(id) = self.looks.ended(), if !self.looks.is_empty() => {
+                self.engine.shared().workflows.looked(id);
             }
         }
     }

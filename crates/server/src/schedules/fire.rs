@@ -25,6 +25,7 @@ use outlast_store::event::EventName;
 use outlast_store::reply::EnqueueRefusal;
 use outlast_store::schedule::{ScheduleEvent, ScheduleRefusal, WriteSchedule};
 use outlast_store::workflow::StartedWorkflow;
+use outlast_wire::schedule::Template;
 use outlast_wire::time::Rfc3339;
 use uuid::Uuid;
 
@@ -41,7 +42,7 @@ const BY: &str = "scheduler";
 /// action's pack.
 const OTHERS_MAY_PLAN: Span = Span::from_secs(3);
 
-/// Most jobs that one write stores, and how long their templates may be together, in bytes.
+/// Most jobs that one write stores, and how long their templates or workflows may be together, in bytes.
 const JOBS_OF_ONE: usize = 100;
 const BYTES_OF_ONE: usize = 4 * 1024 * 1024;
 
@@ -97,6 +98,8 @@ struct Draft {
     jobs: Vec<NewJob>,
     /// Workflows, if that is what the schedule starts.
     workflows: Vec<StartedWorkflow>,
+    /// How long the texts of these are together.
+    workflow_bytes: usize,
     /// The times of the fires of these.
     times: Vec<Timestamp>,
     events: Vec<ScheduleEvent>,
@@ -106,7 +109,7 @@ struct Draft {
 impl Draft {
     fn new(progress: Progress) -> Self {
         let (jobs, workflows, times, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { progress, jobs, workflows, times, events, skipped: 0 }
+        Self { progress, jobs, workflows, workflow_bytes: 0, times, events, skipped: 0 }
     }
 
     /// Whether the schedule stands as it did.
@@ -125,7 +128,8 @@ impl Draft {
 
     fn fire(&mut self, time: Timestamp, made: Made, of: &Schedule, now: Timestamp) {
         let late = Progress::late(of.name().as_str(), &of.definition.timing, time, now);
-        let last = LastFire { fire_time: time, at: now, job: made.id() };
+        let is_workflow = matches!(made, Made::Workflow(_));
+        let last = LastFire { fire_time: time, at: now, job: made.id(), is_workflow };
         self.progress.note_fire(last, of.definition.timing.overlap);
         let mut words = format!("{}, {} ms late", Rfc3339(time), late.0);
         let mut job = None;
@@ -136,6 +140,7 @@ impl Draft {
             }
             Made::Workflow(made) => {
                 words = format!("{words}, workflow {}", made.id);
+                self.workflow_bytes += made.new.definition.len();
                 self.workflows.push(*made);
             }
         }
@@ -154,14 +159,15 @@ pub(crate) async fn look(
     let (name, timing) = (schedule.name(), &schedule.definition.timing);
     let due = schedule.progress.look(name.as_str(), timing, now);
     let mut progress = schedule.progress.clone();
-    let has_turned = move_queue(engine, &mut progress, timing.overlap).await?;
+    let Moved { has_turned, first } = move_queue(engine, &mut progress, timing.overlap).await?;
     let is_same = due.next == schedule.progress.next;
     if due.fires.is_empty() && due.missed == 0 && !has_turned && is_same {
         // It waits for a job that goes on.
         return Ok(Looked::default());
     }
     let missed = Missed::of(schedule, &due, now);
-    let mut look = Look { engine, schedule, now, unplanned, progress, impossible: Vec::new() };
+    let impossible = Vec::new();
+    let mut look = Look { engine, schedule, now, unplanned, progress, first, impossible };
     for _ in 0..=REFUSALS_MAX {
         let draft = look.draft(&due, missed.as_ref());
         if draft.is_nothing(schedule) {
@@ -201,6 +207,8 @@ struct Look<'a> {
     unplanned: &'a Unplanned,
     /// How the schedule stands before its fires.
     progress: Progress,
+    /// The first of those of earlier fires that have not ended.
+    first: Option<Earlier>,
     /// Fires that the store refuses, with the reason.
     impossible: Vec<(Timestamp, String)>,
 }
@@ -229,13 +237,19 @@ impl Look<'_> {
             let later = due.fires.iter().skip(nth + 1);
             let later = later.filter(|time| self.is_impossible(**time).is_none()).count();
             let choice = timing.choose(draft.progress.open.len(), later);
-            let asked = Asked { time: *time, now, choice, before: draft.progress.open.first() };
+            let before = self.earlier(&draft.progress);
+            let asked = Asked { time: *time, now, choice, before };
             match planned(self.engine, self.schedule, asked) {
-                Ok(job) => {
+                Ok(made) => {
+                    let bytes = draft.workflow_bytes.saturating_add(made.workflow_bytes());
+                    if bytes > BYTES_OF_ONE && !draft.times.is_empty() {
+                        draft.progress.next = Some(*time);
+                        break;
+                    }
                     if choice == Choice::Replace {
                         draft.progress.replaced = std::mem::take(&mut draft.progress.open);
                     }
-                    draft.fire(*time, job, self.schedule, now);
+                    draft.fire(*time, made, self.schedule, now);
                 }
                 Err(NotPlanned::Skip(why)) => draft.skip(*time, now, &why, 1),
                 Err(NotPlanned::NoJob(why)) => {
@@ -251,6 +265,13 @@ impl Look<'_> {
             draft.progress.owed = self.progress.owed;
         }
         draft
+    }
+
+    /// Returns the first one that is open: of an earlier fire, or of one of this look.
+    fn earlier(&self, progress: &Progress) -> Option<Earlier> {
+        let id = *progress.open.first()?;
+        let is_workflow = matches!(self.schedule.definition.template, Template::Workflow(_));
+        Some(self.first.filter(|first| first.id == id).unwrap_or(Earlier { id, is_workflow }))
     }
 
     fn is_impossible(&self, time: Timestamp) -> Option<&str> {
@@ -334,9 +355,9 @@ pub(super) async fn by_hand(
 ) -> Result<Fired, ScheduleError> {
     let timing = &schedule.definition.timing;
     let mut progress = schedule.progress.clone();
-    move_queue(engine, &mut progress, timing.overlap).await?;
+    let before = move_queue(engine, &mut progress, timing.overlap).await?.first;
     let choice = timing.choose(progress.open.len(), 0);
-    let asked = Asked { time: now, now, choice, before: progress.open.first() };
+    let asked = Asked { time: now, now, choice, before };
     let made = match planned(engine, schedule, asked) {
         Ok(made) => made,
         Err(NotPlanned::Skip(reason)) => return Ok(Fired::Skipped(reason)),
@@ -387,21 +408,30 @@ enum NotPlanned {
 
 /// What a job is wanted for.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct Asked {
     time: Timestamp,
     now: Timestamp,
     choice: Choice,
-    /// A job of an earlier fire that has not ended.
-    before: Option<&'a Uuid>,
+    before: Option<Earlier>,
+}
+
+/// A job or workflow of an earlier fire that has not ended.
+#[derive(Clone, Copy)]
+struct Earlier {
+    id: Uuid,
+    is_workflow: bool,
 }
 
 fn planned(
     engine: &Engine,
     schedule: &Schedule,
-    Asked { time, now, choice, before }: Asked<'_>,
+    Asked { time, now, choice, before }: Asked,
 ) -> Result<Made, NotPlanned> {
     let open = || match before {
-        Some(job) => format!("job {job} of an earlier fire has not ended; overlap is skip"),
+        Some(Earlier { id, is_workflow }) => {
+            let kind = if is_workflow { "workflow" } else { "job" };
+            format!("{kind} {id} of an earlier fire has not ended; overlap is skip")
+        }
         None => "the job of an earlier fire has not ended; overlap is skip".to_owned(),
     };
     let waits = match choice {
@@ -424,33 +454,40 @@ fn planned(
     made.map_err(|error| NotPlanned::NoJob(Box::new(error)))
 }
 
-/// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn; returns
-/// whether anything is different. Of jobs that wait for each other only the first ones are looked at,
+/// What became of jobs that had not ended.
+struct Moved {
+    /// Whether anything is different.
+    has_turned: bool,
+    /// The first one that still has not.
+    first: Option<Earlier>,
+}
+
+/// Cancels what was replaced, drops jobs that have ended, and lets the next one have its turn. Of jobs that wait for each other only the first ones are looked at,
 /// unless there are too many.
 async fn move_queue(
     engine: &Engine,
     progress: &mut Progress,
     overlap: Overlap,
-) -> Result<bool, ScheduleError> {
+) -> Result<Moved, ScheduleError> {
     let before = (progress.open.len(), progress.replaced.len());
     cancel(engine, &std::mem::take(&mut progress.replaced)).await?;
     let in_order = overlap == Overlap::Queue;
-    let (mut open, mut is_first) = (Vec::new(), true);
+    let (mut open, mut first) = (Vec::new(), None);
     for job in std::mem::take(&mut progress.open) {
-        if in_order && !is_first && before.0 < QUEUED_MAX {
+        if in_order && first.is_some() && before.0 < QUEUED_MAX {
             open.push(job);
             continue;
         }
         let Some(found) = find(engine, job).await? else { continue };
         // Others wait no more once the schedule does not queue.
-        if found.waits && (is_first || !in_order) {
+        if found.waits && (first.is_none() || !in_order) {
             let_have_its_turn(engine, job, found).await?;
         }
-        is_first = false;
+        first = first.or(Some(Earlier { id: job, is_workflow: found.is_workflow }));
         open.push(job);
     }
     progress.open = open;
-    Ok((progress.open.len(), 0) != before)
+    Ok(Moved { has_turned: (progress.open.len(), 0) != before, first })
 }
 
 /// Activates the jobs of a schedule that wait for their turn: it is about to be removed.

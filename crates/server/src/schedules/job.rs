@@ -68,6 +68,14 @@ impl Made {
             Self::Workflow(workflow) => workflow.id.0,
         }
     }
+
+    /// Returns how long the text of a workflow is.
+    pub(super) const fn workflow_bytes(&self) -> usize {
+        match self {
+            Self::Job(_) => 0,
+            Self::Workflow(workflow) => workflow.new.definition.len(),
+        }
+    }
 }
 
 /// Plans what a fire stores.

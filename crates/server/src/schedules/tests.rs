@@ -1,5 +1,6 @@
 //! What looks at schedules do, over the model store with a clock that is turned by hand.
 
+use std::fs;
 use std::sync::Arc;
 
 use outlast_core::id::JobId;
@@ -39,9 +40,13 @@ fn engine_on(store: &ModelStore) -> Engine {
 
 impl World {
     fn new() -> Self {
+        Self::with(PackSet::embedded_core().expect("the core pack is sound"))
+    }
+
+    fn with(packs: PackSet) -> Self {
         let clock = ManualClock::at(START);
         let store = ModelStore::new(Arc::new(clock.clone()));
-        let engine = engine_on(&store);
+        let engine = Engine::start(Arc::new(store.clone()), Settings::with_packs(Arc::new(packs)));
         Self { clock, store, engine, unplanned: Unplanned::default() }
     }
 
@@ -350,4 +355,32 @@ async fn a_schedule_that_cannot_be_read_can_be_set_and_removed() {
             assert_eq!(world.look_after(&name, 60).await.fired, 1);
         }
     }
+}
+
+/// A hundred of its fires would be one command of 60 MB.
+#[tokio::test]
+async fn long_workflows_are_caught_up_with_a_few_at_a_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let put = |name: &str, text: &str| {
+        let path = folder.path().join("long").join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    put("pack.yaml", "ref: long\n");
+    let with = json!({"message": "x".repeat(600 * 1024)});
+    let steps = json!({"steps": {"it": {"action": "core.echo", "with": with}}});
+    put("workflows/one.yaml", &steps.to_string());
+    let world = World::with(PackSet::load(&[folder.path().to_owned()]).expect("the pack is sound"));
+    let name = world
+        .set(json!({
+            "name": "it", "cron": "* * * * *", "workflow_ref": "long.one",
+            "overlap": "allow", "catch_up": "all",
+        }))
+        .await;
+    let mut fired = vec![world.look_after(&name, 15 * 60).await.fired];
+    while fired.iter().sum::<u64>() < 15 && fired.len() < 15 {
+        fired.push(world.look_after(&name, 0).await.fired);
+    }
+    assert_eq!(fired, [6, 6, 3]);
+    assert_eq!(world.schedule(&name).await.progress.fired, 15);
 }

@@ -119,7 +119,11 @@ impl<'a> Draft<'a> {
             now,
             times: vec![(None, None); state.steps.len()],
             state,
-            progress: Progress { reference: known.stored.reference.clone(), ..Progress::default() },
+            progress: Progress {
+                reference: known.stored.reference.clone(),
+                form: Some(known.definition.form.as_str().to_owned()),
+                ..Progress::default()
+            },
             finished: None,
             is_stored: false,
             is_patient: false,

@@ -60,6 +60,9 @@ pub(super) struct Progress {
     /// The workflow of a pack that it is, for lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) reference: Option<String>,
+    /// In which form it was given, for lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) form: Option<String>,
     /// How often it was retried.
     #[serde(default)]
     pub(super) retries: u32,

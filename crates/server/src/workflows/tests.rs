@@ -12,10 +12,12 @@ use outlast_packs::PackSet;
 use outlast_store::Store as _;
 use outlast_store::command::{Batch, BatchId, Command, JobAction, JobOrder, Strand, WriteWorkflow};
 use outlast_store::store::ManualClock;
-use outlast_store::workflow::{ItemQuery, ItemRecord, Runs, WhichItems};
+use outlast_store::workflow::{
+    ItemQuery, ItemRecord, Runs, WhichItems, WorkflowQuery, WorkflowState,
+};
 use outlast_store_rules::apply::workflow::running;
 use outlast_store_testkit::model::ModelStore;
-use outlast_wire::workflow::Status;
+use outlast_wire::workflow::{Status, WorkflowView};
 use outlast_workflow::Definition;
 use serde_json::{Map, json};
 use uuid::Uuid;
@@ -151,4 +153,23 @@ async fn an_end_that_was_never_noted_ends_the_workflow_as_its_job_ended() {
     let (id, _) = world.begin().await;
     world.runs(id, Runs::Job(JobId(Uuid::now_v7()))).await;
     assert_eq!(world.note(id).await.0, Status::Failed);
+}
+
+/// One that cannot be read does not hide the others.
+#[tokio::test]
+async fn a_damaged_workflow_is_left_out_of_a_list() {
+    let world = World::new();
+    let ids = [world.begin().await.0, world.begin().await.0, world.begin().await.0];
+    let record = world.store.workflow(ids[1]).await.expect("the store answers").expect("a row");
+    let state = WorkflowState { progress: "{".to_owned(), ..record.state };
+    let write = WriteWorkflow { to: Some(state), ..nothing(ids[1], Some(record.revision), "me") };
+    assert!(world.engine.submit(write).await.expect("it is up").is_ok());
+    let list = |limit| {
+        let query = WorkflowQuery { status: None, name: None, tenant: None, after: None, limit };
+        view::list(&world.engine, query)
+    };
+    let listed = |views: Vec<WorkflowView>| views.iter().map(|view| view.id).collect::<Vec<_>>();
+    assert_eq!(listed(list(10).await.expect("a list")), [ids[2].0, ids[0].0]);
+    assert_eq!(listed(list(2).await.expect("a list")), [ids[2].0, ids[0].0], "it is filled up");
+    assert_eq!(listed(list(1).await.expect("a list")), [ids[2].0]);
 }

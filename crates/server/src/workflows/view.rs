@@ -68,19 +68,27 @@ pub(crate) async fn list(
     query: WorkflowQuery,
 ) -> Result<Vec<WorkflowView>, WorkflowError> {
     let mut views = Vec::new();
-    let mut left = query.limit;
+    let wanted = query.limit;
     let mut query = query;
-    while left > 0 {
+    loop {
+        let left = wanted.saturating_sub(u32::try_from(views.len()).unwrap_or(u32::MAX));
+        if left == 0 {
+            break;
+        }
         query.limit = left.min(LISTED_AT_ONCE);
         let records = engine.store().workflows(query.clone()).await?;
         let is_last = u32::try_from(records.len()).is_ok_and(|count| count < query.limit);
         query.after = records.last().map(|last| (last.created, last.id));
-        left -= query.limit;
         for record in records {
             let id = record.id;
-            let (_, progress) = parse(&record).map_err(|what| WorkflowError::Damaged(id, what))?;
-            // Results may be long, and a list is of many workflows.
-            views.push(WorkflowView { result: None, ..brief(record, &progress, None)? });
+            let damaged = |what| WorkflowError::Damaged(id, what);
+            let view = parse(&record).map_err(damaged);
+            match view.and_then(|(_, progress)| brief(record, &progress, None)) {
+                // Results may be long, and a list is of many workflows.
+                Ok(view) => views.push(WorkflowView { result: None, ..view }),
+                // The others are listed all the same.
+                Err(error) => tracing::warn!(%error, "a workflow is left out of a list"),
+            }
         }
         if is_last {
             break;
@@ -102,9 +110,10 @@ fn brief(
         StopWord::Cancel => Ending::Cancelled,
         StopWord::Timeout => Ending::Timeout,
     });
-    let form = known.as_ref().map_or(Form::Steps, |known| {
-        Form::parse(known.definition.form.as_str()).unwrap_or(Form::Steps)
-    });
+    let form = match (&known, &progress.form) {
+        (Some(known), _) => Form::parse(known.definition.form.as_str()),
+        (None, form) => form.as_deref().and_then(Form::parse),
+    };
     let schedule = known.as_ref().and_then(|known| known.stored.schedule.as_ref());
     let schedule = schedule
         .map(|fire| ScheduleFire { name: fire.name.clone(), fire_time: Timestamp(fire.fire_time) });
@@ -118,7 +127,7 @@ fn brief(
         workflow_ref: progress.reference.clone(),
         status,
         ending,
-        form,
+        form: form.unwrap_or(Form::Steps),
         parameters,
         labels,
         keys,
@@ -166,12 +175,18 @@ struct Items {
     results: BTreeMap<u32, Vec<(u32, String)>>,
     /// How many items of each step completed without a result.
     without: BTreeMap<u32, u32>,
+    /// The step whose items were too many; of later ones none was read.
+    cut_at: Option<u32>,
 }
 
 impl Items {
     async fn read(engine: &Engine, id: WorkflowId) -> Result<Self, WorkflowError> {
-        let mut found =
-            Self { runs: BTreeMap::new(), results: BTreeMap::new(), without: BTreeMap::new() };
+        let mut found = Self {
+            runs: BTreeMap::new(),
+            results: BTreeMap::new(),
+            without: BTreeMap::new(),
+            cut_at: None,
+        };
         let query = ItemQuery {
             workflow: id,
             step: None,
@@ -191,6 +206,7 @@ impl Items {
                 found.add(item, query.with_values, &mut left);
             }
             if count >= ITEMS_MAX {
+                found.cut_at = query.after.map(|(step, _)| step);
                 return Ok(found);
             }
             query.with_values = count < VALUES_MAX;
@@ -219,14 +235,25 @@ impl Items {
         runs.into_iter().flatten().filter_map(|runs| pick(*runs)).collect()
     }
 
+    /// Whether some jobs of a step are not shown, since there are too many.
+    fn leaves_out_jobs(&self, step: u32, state: &StepState) -> bool {
+        self.cut_at.is_some_and(|cut_at| step >= cut_at && state.total > 0)
+    }
+
+    /// How many items of a step completed, as far as they were read with their results.
+    fn completed(&self, step: u32) -> u32 {
+        let results = self.results.get(&step).map_or(0, Vec::len);
+        let without = self.without.get(&step).copied().unwrap_or(0);
+        u32::try_from(results).unwrap_or(u32::MAX).saturating_add(without)
+    }
+
     /// Returns the result of a step as expressions see it, if all of it is there.
     fn result(&self, step: u32, is_list: bool, state: &StepState) -> Option<Box<RawValue>> {
         if is_list && state.total == 0 && state.status == RulesStatus::Completed {
             return RawValue::from_string("[]".to_owned()).ok();
         }
         let results = self.results.get(&step)?;
-        let known = self.without.get(&step).copied().unwrap_or(0);
-        if u32::try_from(results.len()).ok()?.saturating_add(known) < state.completed {
+        if self.completed(step) < state.completed {
             return None;
         }
         let text = match is_list {
@@ -255,6 +282,7 @@ fn step_view(known: &Known, at: usize, step: &stored::Step, items: &Items) -> St
     let state = &step.state;
     let number = u32::try_from(at).unwrap_or(u32::MAX);
     let is_list = described.for_each.is_some();
+    let is_kept = known.keeps_results.get(at).copied().unwrap_or(false);
     StepView {
         name: described.name.clone(),
         status: StepStatus::parse(state.status.as_str()).unwrap_or(StepStatus::Waiting),
@@ -270,7 +298,9 @@ fn step_view(known: &Known, at: usize, step: &stored::Step, items: &Items) -> St
         failed: state.unsuccessful(),
         job_ids: items.of(number, |runs| runs.job().map(|job| job.0)),
         workflow_ids: items.of(number, |runs| runs.workflow().map(|child| child.0)),
+        jobs_left_out: items.leaves_out_jobs(number, state),
         result: items.result(number, is_list, state),
+        result_left_out: is_kept && items.completed(number) < state.completed,
         error: state.reason.as_ref().map(|reason| reason.text.clone()),
         started: step.started,
         finished: step.finished,

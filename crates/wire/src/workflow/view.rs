@@ -110,9 +110,15 @@ pub struct StepView {
     /// The workflows that it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workflow_ids: Vec<Uuid>,
+    /// Whether some of its jobs and workflows are not shown here, since the workflow has too many.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub jobs_left_out: bool,
     /// Its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
+    /// Whether it has a result that is too long to be shown here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub result_left_out: bool,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

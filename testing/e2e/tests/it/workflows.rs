@@ -6,6 +6,7 @@ mod chaos;
 mod ends;
 mod history;
 mod judge;
+mod killed;
 mod nested;
 mod races;
 mod refused;

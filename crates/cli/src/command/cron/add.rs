@@ -95,6 +95,17 @@ async fn set(client: &Client, args: &Add, mut body: Value) -> Result<Value, Fail
         Err(failure) if failure.is_of_parameters() => failure.with_hint(parameters::HINT),
         answer => return answer,
     };
+    if args.workflow {
+        // A workflow has no schema to ask for.
+        if !parameters::turn_refused(&mut body["parameters"], &refused) {
+            return Err(refused);
+        }
+        return match client.put(&path, &body).await {
+            // They are shown as the user gave them.
+            Err(failure) if failure.is_of_parameters() => Err(refused),
+            answer => answer,
+        };
+    }
     let Ok(known) = client.get(&["api", "v1", "actions", &args.action], &[]).await else {
         return Err(refused);
     };

@@ -174,9 +174,31 @@ pub(in crate::command) fn fit(parameters: &mut Value, schema: &Value) -> bool {
     turned
 }
 
+/// Turns the texts that a server refused into the JSON that they are. Whether any was turned.
+pub(in crate::command) fn turn_refused(parameters: &mut Value, refused: &Failure) -> bool {
+    let violations = refused.refusal.as_ref().and_then(|it| at(&it.details, "violations"));
+    let violations = violations.and_then(Value::as_array).into_iter().flatten();
+    as_json(parameters, violations.filter_map(|it| it.get("path")?.as_str()?.strip_prefix('/')))
+}
+
+fn as_json<'a>(parameters: &mut Value, names: impl Iterator<Item = &'a str>) -> bool {
+    let mut turned = false;
+    for name in names {
+        let Some(value) = parameters.get_mut(name) else { continue };
+        // A number that would lose digits stays text.
+        let text = value.as_str().filter(|text| changed_number(text).is_none());
+        let read = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        if let Some(read) = read {
+            *value = read;
+            turned = true;
+        }
+    }
+    turned
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{FILE_BYTES_MAX, fit, one, read};
+    use super::{FILE_BYTES_MAX, as_json, fit, one, read};
     use serde_json::json;
 
     #[test]
@@ -255,5 +277,15 @@ mod tests {
         assert!(fit(&mut given, &schema));
         assert_eq!(given, json!({"n": 1.5, "b": true, "t": "7", "bad": "x", "other": "1"}));
         assert!(!fit(&mut given, &schema), "nothing is left to turn");
+    }
+
+    #[test]
+    fn only_what_was_refused_and_can_be_read_becomes_json() {
+        let mut long = json!({"id": "12345678901234567890123"});
+        assert!(!as_json(&mut long, ["id"].into_iter()));
+        let mut given = json!({"n": "5", "list": "[1]", "text": "7", "word": "five"});
+        assert!(as_json(&mut given, ["n", "list", "word", "gone"].into_iter()));
+        assert_eq!(given, json!({"n": 5, "list": [1], "text": "7", "word": "five"}));
+        assert!(!as_json(&mut given, ["word", "n"].into_iter()), "nothing is left to turn");
     }
 }

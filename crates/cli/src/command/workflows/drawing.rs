@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::output::{self, Format, is_terminal, print};
 
-/// Columns where there is no terminal.
-const WIDTH: usize = 100;
+/// Columns where there is no terminal: nothing is cut in a pipe. The server draws no wider.
+const WIDTH: usize = 1_000;
 
 /// How wide a drawing is to be.
 pub(super) fn width() -> usize {

@@ -4,7 +4,6 @@ use clap::Args;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::at;
-use outlast_wire::json::changed_number;
 use serde_json::{Value, json};
 
 use super::drawing::{self, Drawing};
@@ -129,10 +128,7 @@ async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Va
         }
         answer => return answer,
     };
-    let violations = refused.refusal.as_ref().and_then(|it| at(&it.details, "violations"));
-    let Some(violations) = violations.and_then(Value::as_array) else { return Err(refused) };
-    let names = violations.iter().filter_map(|it| it.get("path")?.as_str()?.strip_prefix('/'));
-    if !as_json(&mut body["parameters"], names) {
+    if !parameters::turn_refused(&mut body["parameters"], &refused) {
         return Err(refused);
     }
     // If they are still wrong, the error shows the parameters as the user gave them.
@@ -144,37 +140,4 @@ async fn start(client: &Client, mut body: Value, key: Option<&str>) -> Result<Va
 
 fn detail<'a>(failure: &'a Failure, name: &str) -> Option<&'a Value> {
     at(&failure.refusal.as_ref()?.details, name)
-}
-
-/// Turns the texts of these parameters into the JSON that they are. Whether any was turned.
-fn as_json<'a>(parameters: &mut Value, names: impl Iterator<Item = &'a str>) -> bool {
-    let mut turned = false;
-    for name in names {
-        let Some(value) = parameters.get_mut(name) else { continue };
-        // A number that would lose digits stays text.
-        let text = value.as_str().filter(|text| changed_number(text).is_none());
-        let read = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        if let Some(read) = read {
-            *value = read;
-            turned = true;
-        }
-    }
-    turned
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::as_json;
-
-    #[test]
-    fn only_what_was_refused_and_can_be_read_becomes_json() {
-        let mut long = json!({"id": "12345678901234567890123"});
-        assert!(!as_json(&mut long, ["id"].into_iter()));
-        let mut given = json!({"n": "5", "list": "[1]", "text": "7", "word": "five"});
-        assert!(as_json(&mut given, ["n", "list", "word", "gone"].into_iter()));
-        assert_eq!(given, json!({"n": 5, "list": [1], "text": "7", "word": "five"}));
-        assert!(!as_json(&mut given, ["word", "n"].into_iter()), "nothing is left to turn");
-    }
 }

@@ -70,6 +70,9 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         match view::find(&req.app.engine, WorkflowId(brief.id), None, None).await {
             Ok(view) => found.push(WorkflowView { result: None, ..view }),
             Err(WorkflowError::NotFound(_)) => {}
+            Err(error @ WorkflowError::Damaged(..)) => {
+                tracing::warn!(%error, "a workflow is left out of a list");
+            }
             Err(error) => return Err(error.into()),
         }
     }

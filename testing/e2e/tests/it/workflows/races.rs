@@ -10,7 +10,7 @@ use super::{Site, id_of, step_of};
 const ROUNDS: usize = 50;
 
 /// Takes a job of a type by hand, at one of two servers.
-fn take(api: &Api, queue: &str) -> String {
+pub(super) fn take(api: &Api, queue: &str) -> String {
     let jobs = outlast_e2e::wait::eventually("the job is there", super::PATIENCE, || {
         let jobs = api.ojs_fetch(queue, queue, 1);
         (!jobs.is_empty()).then_some(jobs)
@@ -18,7 +18,7 @@ fn take(api: &Api, queue: &str) -> String {
     jobs[0]["id"].as_str().expect("an id").to_owned()
 }
 
-fn end(api: &Api, job: &str) {
+pub(super) fn end(api: &Api, job: &str) {
     let body = json!({"job_id": job, "result": {"done": true}});
     let _ended = api.post("/ojs/v1/workers/ack", &body).expect(200);
 }

@@ -107,3 +107,25 @@ fn command_line_says_where_a_file_is_wrong() {
     assert_ne!(unknown.code, Some(0), "{unknown:?}");
     assert_eq!(site.count("workflow"), 0);
 }
+
+/// `name=value` is text. What the workflow refuses as text is read as JSON, for a schedule as for a run.
+#[test]
+fn schedule_takes_a_number_that_was_typed() {
+    let site = Site::start();
+    let parameters =
+        json!({"n": {"type": "integer", "required": true}, "word": {"type": "string"}});
+    let steps = [site.step("it", &json!({}), &json!({}))];
+    site.workflow("count", &json!({"parameters": parameters, "steps": steps}));
+    site.read_packs();
+    let add = |n: &str| {
+        let words = ["cron", "add", "counts", "@daily", "flow.count", "--workflow", "-p", n];
+        run_against(&site.scene.server().url(), &[&words[..], &["-p", "word=7"]].concat())
+    };
+    let refused = add("n=five");
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("five"), "{refused:?}");
+    let added = add("n=5");
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let stored = site.scene.api().get("/api/v1/schedules/counts").expect(200);
+    assert_eq!(stored["data"]["parameters"], json!({"n": 5, "word": "7"}), "{stored:#}");
+}

@@ -23,6 +23,7 @@ const NIGHTLY: &str = "docs/inside/nightly.md";
 /// Which of our crates each crate may use. Arrows go one way.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("outlast-core", &[]),
+    ("outlast-dashboard", &["outlast-core", "outlast-wire"]),
     ("outlast-packs", &["outlast-core", "outlast-wire", "outlast-workflow"]),
     ("outlast-proto", &[]),
     ("outlast-schedule", &["outlast-core"]),
@@ -37,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "outlast-server",
         &[
             "outlast-core",
+            "outlast-dashboard",
             "outlast-packs",
             "outlast-proto",
             "outlast-schedule",

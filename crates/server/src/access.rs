@@ -22,7 +22,7 @@ use subtle::ConstantTimeEq as _;
 use crate::tls::CertificateNames;
 
 /// What a token may be used for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Everything.
     Admin,

@@ -39,8 +39,8 @@ mod route;
 mod schedules;
 mod schema;
 mod skew;
-mod status_page;
 mod stream;
+mod ui;
 mod workers;
 mod workflows;
 
@@ -72,6 +72,8 @@ pub(crate) struct App {
     disk: Arc<doctor::LastLook>,
     admission: Admission,
     started: BootTime,
+    /// The latest updates of pages.
+    updates: Arc<ui::Cache>,
     /// The answer of `/openapi.json`, written once the routes are known.
     description: Arc<OnceLock<Vec<u8>>>,
 }
@@ -91,6 +93,7 @@ pub fn router(engine: Engine) -> Router {
         disk: Arc::default(),
         admission: Admission::default(),
         started: boot_time(),
+        updates: Arc::default(),
         description: Arc::default(),
     };
     let conformance = app.engine.settings().conformance;
@@ -107,7 +110,8 @@ pub fn router(engine: Engine) -> Router {
         .merge(doctor::routes())
         .merge(events::routes())
         .merge(health::routes())
-        .merge(openapi::routes());
+        .merge(openapi::routes())
+        .merge(ui::routes());
     let (router, all) = routes.into_parts();
     let described = openapi::document(&all, app.engine.settings().version).to_string();
     // It is not shared yet.

@@ -207,7 +207,7 @@ fn a_workflow_is_shown_with_its_drawing_and_its_jobs() {
         assert!(said.out.contains(shown), "{shown}\n{}", said.out);
     }
     assert!(!said.out.contains("ase.send"), "it has no job: {}", said.out);
-    assert_eq!(stub.asked()[0].line, format!("GET /api/v1/workflows/{ID}?drawing=100"));
+    assert_eq!(stub.asked()[0].line, format!("GET /api/v1/workflows/{ID}?drawing=1000"));
     let said = outlast(&["workflows", "show", ID, "-o", "json", "--server", &stub.url]);
     let shown: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(shown["steps"][1]["job_ids"], json!(["j2", "j3"]));

@@ -22,12 +22,17 @@ const PAGES_MAX: usize = 4;
 
 /// Reads which events a request is about.
 pub(super) async fn filter(req: &mut ApiRequest) -> Result<EventQuery, ApiError> {
+    asked(req).await
+}
+
+/// The same for a page, whose parameter is called `job`.
+pub(super) async fn asked(req: &ApiRequest) -> Result<EventQuery, ApiError> {
     let (names, queues) = (list(req, "type", "types"), list(req, "queue", "queues"));
     if let Some(name) = names.iter().find(|name| !EventName::is_pattern(name)) {
         let problem = format!("holds {name:?}, which names no event; `job.*` is every one of jobs");
         return Err(Fault::field("type", problem).into());
     }
-    let job = req.query("execution").or_else(|| req.query("job_id"));
+    let job = ["execution", "job_id", "job"].into_iter().find_map(|name| req.query(name));
     let job = job.map(|id| Uuid::try_parse(&id).map(JobId)).transpose();
     let job = job.map_err(|_not| Fault::field("execution", "is not a UUID"))?;
     let worker = match req.query("worker") {
@@ -118,7 +123,7 @@ async fn newest_as_data(req: ApiRequest, of: EventQuery) -> Result<ApiResponse, 
 }
 
 /// Looks up what the workers of some events are called; not those that were forgotten.
-async fn names(
+pub(super) async fn names(
     app: &App,
     events: &[(String, Event)],
 ) -> Result<HashMap<WorkerId, String>, ApiError> {

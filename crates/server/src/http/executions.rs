@@ -8,6 +8,10 @@ mod list;
 mod view;
 mod wait;
 
+pub(super) use create::create;
+pub(super) use detail::{cancel, rerun, retry, run_now};
+pub(super) use list::asked;
+pub(super) use view::status;
 pub(super) use wait::asked as wait_asked;
 
 use outlast_wire::ojs::error::Code;
@@ -68,7 +72,7 @@ fn below(root: &'static str) -> Routes {
             post(root, Scope::Produce, "Enqueues an execution of an action", Schema::Execution)
                 .enqueues(Schema::ExecutionRequest)
                 .refuses(&[Code::NotFound]),
-            create::create,
+            create,
         )
         .add(get(root, Scope::Read, "Lists executions", Schema::Executions).query(LIST), list::list)
         .add(
@@ -79,7 +83,7 @@ fn below(root: &'static str) -> Routes {
             post(path("/{id}/cancel"), Scope::Produce, "Cancels an execution", Schema::Execution)
                 .query(IF_STATUS)
                 .refuses(&[Code::Conflict]),
-            detail::cancel,
+            cancel,
         )
         .add(
             post(
@@ -90,7 +94,7 @@ fn below(root: &'static str) -> Routes {
             )
             .query(IF_STATUS)
             .refuses(&[Code::Conflict]),
-            detail::retry,
+            retry,
         )
         .add(
             post(
@@ -100,7 +104,7 @@ fn below(root: &'static str) -> Routes {
                 Schema::Execution,
             )
             .refuses(&[Code::Conflict]),
-            detail::run_now,
+            run_now,
         )
         .add(
             post(
@@ -111,7 +115,7 @@ fn below(root: &'static str) -> Routes {
             )
             .creates()
             .refuses(&[Code::Conflict, Code::ValidationError]),
-            detail::rerun,
+            rerun,
         )
 }
 

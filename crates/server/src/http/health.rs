@@ -3,11 +3,11 @@
 use http::StatusCode;
 
 use super::error::ApiError;
+use super::metrics;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
 use super::schema::Schema;
-use super::{metrics, status_page};
 use crate::access::Scope;
 use crate::clock::boot_time;
 
@@ -42,7 +42,6 @@ pub(super) fn routes() -> Routes {
             get("/metrics", Scope::Read, "Shows metrics for Prometheus", Schema::Text),
             metrics::show,
         )
-        .add(get("/", Scope::Read, "Shows a plain status page", Schema::Page), status_page::show)
 }
 
 /// Returns 200 as long as no vital task has ended or hangs.

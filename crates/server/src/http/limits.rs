@@ -102,7 +102,7 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = name(&mut req).await?;
     let body = req.body().await?;
     let limit = limit::read(name.clone(), &body)?;
@@ -120,7 +120,7 @@ async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(document).with_status(status))
 }
 
-async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = name(&mut req).await?;
     let order = RemoveLimit { name: name.clone(), configured: false, by: req.by() };
     match changed(&req.app, &name, order).await? {
@@ -146,7 +146,7 @@ fn unknown(name: &LimitName) -> ApiError {
     ApiError::not_found(Missing::Limit, format!("limit {name} is not known"))
 }
 
-async fn find(app: &App, name: &LimitName) -> Result<LimitRecord, ApiError> {
+pub(super) async fn find(app: &App, name: &LimitName) -> Result<LimitRecord, ApiError> {
     let records = app.engine.store().limits().await?;
     let found = records.into_iter().find(|record| record.limit.name == *name);
     found.ok_or_else(|| unknown(name))
@@ -196,17 +196,17 @@ fn gate_without_value(limit: &Limit) -> Option<GateOf<'_>> {
 }
 
 /// What is in use of a limit.
-struct InUse<'a> {
+pub(super) struct InUse<'a> {
     limit: &'a Limit,
-    gates: Vec<(GateRecord, Vec<GateHolder>)>,
+    pub(super) gates: Vec<(GateRecord, Vec<GateHolder>)>,
     /// There is more than is shown.
-    more: bool,
-    workers: HashMap<WorkerId, String>,
+    pub(super) more: bool,
+    pub(super) workers: HashMap<WorkerId, String>,
     now: Timestamp,
 }
 
 impl<'a> InUse<'a> {
-    async fn read(
+    pub(super) async fn read(
         app: &App,
         record: &'a LimitRecord,
         value: Option<&str>,
@@ -281,7 +281,7 @@ impl<'a> InUse<'a> {
     }
 
     /// Returns when the rate lets the next job start, if it does not now.
-    fn opens(&self, gate: &GateRecord) -> Option<Timestamp> {
+    pub(super) fn opens(&self, gate: &GateRecord) -> Option<Timestamp> {
         let rated = gate_state(None, self.limit.rate, Some(gate));
         match admit(&[rated], 1, self.now).shut {
             Some((_, Shut::Until(at))) => Some(at),

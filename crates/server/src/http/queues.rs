@@ -57,7 +57,7 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     shown(&req.app, &queue).await
 }
 
-async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let name = req.queue().await?;
     let change = queue::read(&req.body().await?)?;
     // The server sends it from where it is: an operator must not choose to whom.

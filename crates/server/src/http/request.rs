@@ -1,7 +1,8 @@
 //! A request: who sent it, and what it asks for.
 
+use std::fmt::Write as _;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -40,7 +41,8 @@ const PLACES: &[&str] = &["limit", "cursor", "after"];
 pub(crate) struct ApiRequest {
     pub(crate) app: App,
     parts: Parts,
-    body: Body,
+    /// Locked by nobody: requests are looked at from several threads, and bodies alone may not be.
+    body: Mutex<Body>,
     /// The client's token; none if the server has none.
     who: Option<KnownToken>,
     /// What the request needs.
@@ -52,7 +54,7 @@ pub(crate) struct ApiRequest {
 impl ApiRequest {
     pub(crate) fn new(app: App, request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
-        Self { app, parts, body, who: None, permission: None, admitted: None }
+        Self { app, parts, body: Mutex::new(body), who: None, permission: None, admitted: None }
     }
 
     /// Checks that the client's token allows what the request needs.
@@ -84,6 +86,49 @@ impl ApiRequest {
         Ok(self)
     }
 
+    /// Returns a request of the same client for another path and query, without a body.
+    pub(super) fn for_path(&self, path: &str) -> Option<Self> {
+        let mut parts = self.parts.clone();
+        parts.method = Method::GET;
+        parts.uri = format!("/{path}").parse().ok()?;
+        let (app, who) = (self.app.clone(), self.who.clone());
+        Some(Self { app, parts, body: Mutex::default(), who, permission: None, admitted: None })
+    }
+
+    /// Reads the fields of a form.
+    pub(super) async fn fields(&mut self) -> Result<Vec<(String, String)>, ApiError> {
+        let body = self.body().await?;
+        let text = String::from_utf8_lossy(&body);
+        let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+        Ok(pairs.map(|(name, value)| (decoded(name), decoded(value))).collect())
+    }
+
+    /// The same request with these fields as its query.
+    pub(super) fn with_query(mut self, fields: &[(String, String)]) -> Self {
+        let pairs =
+            fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+        let query = pairs.collect::<Vec<_>>().join("&");
+        // What is encoded is a query.
+        if let Ok(uri) = format!("{}?{query}", self.parts.uri.path()).parse() {
+            self.parts.uri = uri;
+        }
+        self
+    }
+
+    /// The same request with this body.
+    pub(super) fn with_json(mut self, body: &serde_json::Value) -> Self {
+        let json = http::HeaderValue::from_static("application/json");
+        self.parts.headers.insert(header::CONTENT_TYPE, json);
+        self.body = Mutex::new(Body::from(body.to_string()));
+        self
+    }
+
+    /// Returns the path and the query, without the slash that they begin with.
+    pub(super) fn path_and_query(&self) -> &str {
+        let all = self.parts.uri.path_and_query().map_or("", |all| all.as_str());
+        all.strip_prefix('/').unwrap_or(all)
+    }
+
     pub(crate) const fn method(&self) -> &Method {
         &self.parts.method
     }
@@ -105,10 +150,12 @@ impl ApiRequest {
     pub(crate) async fn body(&mut self) -> Result<Bytes, ApiError> {
         self.is_json()?;
         let max = self.app.engine.settings().max_body;
-        let announced = self.body.size_hint().upper();
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = std::mem::take(body);
+        let announced = body.size_hint().upper();
         let length = announced.and_then(|it| usize::try_from(it).ok()).unwrap_or(max).min(max);
         self.admitted = Some(self.app.admission.admit(length, self.permission).await?);
-        let body = Limited::new(std::mem::take(&mut self.body), max);
+        let body = Limited::new(body, max);
         match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
             Ok(Ok(collected)) => {
                 let body = collected.to_bytes();
@@ -322,8 +369,22 @@ impl ApiRequest {
     }
 }
 
+/// Writes a text so that it may stand in a query or a path.
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 /// Undoes percent-encoding; `+` is a space.
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     if !text.contains(['%', '+']) {
         return text.to_owned();
     }

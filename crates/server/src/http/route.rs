@@ -5,6 +5,7 @@ use std::borrow::Cow;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::response::Response;
 use axum::routing::MethodFilter;
 use http::Method;
 use outlast_wire::ojs::error::Code;
@@ -255,6 +256,17 @@ impl Routes {
         let method = MethodFilter::try_from(route.method.clone()).unwrap_or(MethodFilter::GET);
         self.router = self.router.route(&route.path, axum::routing::on(method, serve));
         self.all.push(route);
+        self
+    }
+
+    /// Adds a page for people. The description of the API leaves it out.
+    pub(crate) fn page<F, Fut>(mut self, method: MethodFilter, path: &str, serve: F) -> Self
+    where
+        F: Fn(App, Request) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Response> + Send,
+    {
+        let serve = move |State(app): State<App>, request: Request| serve(app, request);
+        self.router = self.router.route(path, axum::routing::on(method, serve));
         self
     }
 

@@ -144,7 +144,7 @@ pub(super) async fn changed(
     Ok((change, find(app, name).await?))
 }
 
-async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     service::remove(&req.app.engine, &name, &author).await?;
     Ok(ApiResponse::object(|object| {
@@ -155,7 +155,7 @@ async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-async fn pause(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn pause(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     let body = req.body().await?;
     let reason = match body.iter().all(u8::is_ascii_whitespace) {
@@ -165,7 +165,7 @@ async fn pause(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     ordered(&req.app, &name, Some(&reason), &author).await
 }
 
-async fn resume(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn resume(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     schedule::nothing(&req.body().await?)?;
     ordered(&req.app, &name, None, &author).await
@@ -181,7 +181,7 @@ async fn ordered(
     Ok(ApiResponse::ok(document(app, &found)))
 }
 
-async fn trigger(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn trigger(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (name, author) = (name(&mut req).await?, author(&req)?);
     schedule::nothing(&req.body().await?)?;
     let found = find(&req.app, &name).await?;

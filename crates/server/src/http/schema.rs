@@ -75,7 +75,6 @@ pub(crate) enum Schema {
     Live,
     Ready,
     Text,
-    Page,
     Description,
     Job,
     JobRequest,
@@ -107,7 +106,6 @@ impl Schema {
     pub(crate) const fn media_type(self) -> Option<&'static str> {
         match self {
             Self::Text => Some("text/plain"),
-            Self::Page => Some("text/html"),
             _ => None,
         }
     }
@@ -163,7 +161,7 @@ impl Schema {
             Self::QueueSet => data(named("QueueSet")),
             Self::QueuesSet => object(&[("data", list(named("QueueSet")))]),
             Self::QueueRequest => queue_request(),
-            Self::Text | Self::Page => text(),
+            Self::Text => text(),
             Self::Description => json!({"type": "object", "required": ["openapi", "paths"]}),
             Self::Live => {
                 object(&[("status", text()), ("uptime_seconds", int()), ("version", text())])

@@ -2,6 +2,8 @@
 
 mod orders;
 
+pub(super) use orders::give as give_order;
+
 use outlast_core::evidence::EvidenceCode;
 use outlast_core::id::WorkerId;
 use outlast_core::labels;
@@ -213,15 +215,15 @@ async fn document(app: &App, name: &str) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-async fn quiet(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn quiet(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     order(req, WorkerOrder::Quiet).await
 }
 
-async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     order(req, WorkerOrder::Resume).await
 }
 
-async fn drain(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn drain(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     order(req, WorkerOrder::Drain).await
 }
 

@@ -210,14 +210,14 @@ async fn wait_for_end(app: &App, id: WorkflowId, wait: Span) -> Result<(), ApiEr
     }
 }
 
-async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (id, tenant, by) = (id(&mut req).await?, req.tenant()?, req.by());
     service::cancel(&req.app.engine, id, tenant.as_deref(), &by).await?;
     let view = view::find(&req.app.engine, id, None, None).await?;
     Ok(ApiResponse::ok(document(&view)))
 }
 
-async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let (id, tenant, by) = (id(&mut req).await?, req.tenant()?, req.by());
     service::retry(&req.app.engine, id, tenant.as_deref(), &by).await?;
     let view = view::find(&req.app.engine, id, None, None).await?;

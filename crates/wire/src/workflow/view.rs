@@ -74,6 +74,7 @@ pub struct WorkflowView {
 
 /// One step of a workflow.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of the answer")]
 pub struct StepView {
     /// Its name.
     pub name: String,

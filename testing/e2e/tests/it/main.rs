@@ -22,6 +22,7 @@ mod connections;
 mod containment;
 mod crash_points;
 mod damaged_store;
+mod dashboard;
 mod dead_letters;
 mod deployment;
 mod dispatch_across_servers;

@@ -13,7 +13,7 @@ use crate::http::response::ApiResponse;
 use crate::http::{App, orders};
 use crate::intake::execution;
 
-pub(super) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn create(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let key = IdempotencyKey::of(&req)?;
     let body = req.body().await?;
     let request = Request::read(&body)?;

@@ -31,13 +31,13 @@ pub(super) async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
-pub(super) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn cancel(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that has not ended can be cancelled";
     let record = ordered(&mut req, JobAction::Cancel, allowed).await?;
     Ok(ApiResponse::ok(view::document(&req.app, &record).await))
 }
 
-pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = req.job().await?;
     let action = JobAction::RunNow;
     let order = JobOrder { job: id, action, tenant: None, by: req.by(), expected: None };
@@ -49,7 +49,7 @@ pub(super) async fn run_now(mut req: ApiRequest) -> Result<ApiResponse, ApiError
 
 /// Enqueues a copy of a job with a new id. Its parameters are checked again because the action
 /// may have changed.
-pub(super) async fn rerun(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn rerun(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let id = req.job().await?;
     let record = orders::job(&req.app, id, None).await?;
     if !record.state.is_terminal() {
@@ -78,7 +78,7 @@ async fn in_words(
     Err(ApiError::Conflict(format!("execution {id} is {status}; {allowed}")))
 }
 
-pub(super) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn retry(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let allowed = "only one that failed, timed out or was abandoned can be retried; \
                    a rerun makes another one of any that has ended";
     let record = ordered(&mut req, JobAction::Replay, allowed).await?;

@@ -28,7 +28,8 @@ fn workflow(req: &ApiRequest) -> Result<Option<WorkflowId>, Fault> {
     id.map(Some)
 }
 
-pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+/// Reads which jobs are asked for.
+pub(in crate::http) async fn asked(req: &ApiRequest) -> Result<JobQuery, ApiError> {
     let words = req.list("status");
     let statuses = words.iter().map(|word| status("status", word));
     let statuses = statuses.collect::<Result<Vec<_>, _>>()?;
@@ -38,7 +39,6 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     };
     let now = req.app.now().await?;
     let page = req.page()?;
-    let limit = page.limit;
     let query = JobQuery {
         states: Vec::new(),
         queue: req.query("queue"),
@@ -49,9 +49,9 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         started: None,
         tenant: None,
         statuses: Vec::new(),
-        keys: keys(&req)?,
+        keys: keys(req)?,
         schedule: req.query("schedule").map(|name| schedule::name(&name)).transpose()?,
-        workflow: workflow(&req)?,
+        workflow: workflow(req)?,
         error: req.query("error_contains"),
         id_suffix: req.id_suffix()?,
         ids: req.ids()?.map(|(first, last)| (JobId(first), JobId(last))),
@@ -60,7 +60,12 @@ pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         letters: None,
         page,
     };
-    let query = narrowed(query, &statuses);
+    Ok(narrowed(query, &statuses))
+}
+
+pub(super) async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let query = asked(&req).await?;
+    let limit = query.page.limit;
     let has_cursor = query.page.cursor.is_some();
     let page = req.app.engine.store().jobs(query).await;
     let page = page.map_err(|error| ApiError::of_page(error, has_cursor))?;

@@ -44,7 +44,7 @@ pub(super) fn newborn(app: &App, record: &JobRecord) -> Vec<u8> {
 }
 
 /// Returns an execution's status.
-pub(super) fn status(record: &JobRecord) -> Status {
+pub(in crate::http) fn status(record: &JobRecord) -> Status {
     let timed_out = record.error.as_deref().is_some_and(|error| {
         ["type", "code"]
             .iter()

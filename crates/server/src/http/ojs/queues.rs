@@ -58,11 +58,11 @@ pub(super) async fn stats(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     }))
 }
 
-pub(super) async fn pause(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn pause(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     order(req, true).await
 }
 
-pub(super) async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn resume(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     order(req, false).await
 }
 

@@ -64,7 +64,7 @@ fn fields(object: &mut Object<'_>, order: &StandingOrder, live: &[WorkerRecord])
     object.number("workers", live.iter().filter(is_to).count());
 }
 
-async fn give(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+pub(in crate::http) async fn give(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = req.body().await?;
     let (order, selector) = worker_order::read(&body)?;
     let by = req.by();

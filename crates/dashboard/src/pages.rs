@@ -1,0 +1,19 @@
+//! The pages. Each is a value with a template of the same name.
+
+mod error;
+pub mod graph;
+mod job;
+mod jobs;
+pub mod sheet;
+
+pub use error::ErrorPage;
+pub use job::{AttemptRow, Fact, JobPage, OutputLine, Text};
+pub use jobs::{Filter, JobRow, JobsPage, StateCount};
+
+use askama::Template;
+
+/// Writes a page. A template fails only if a value in it does, and none does.
+#[must_use]
+pub fn html(page: &impl Template) -> String {
+    page.render().unwrap_or_default()
+}

@@ -1,0 +1,15 @@
+use askama::Template;
+
+use crate::Frame;
+
+/// Says why there is no page.
+#[derive(Debug, Template)]
+#[template(path = "error.html")]
+pub struct ErrorPage {
+    /// What stands around it.
+    pub frame: Frame,
+    /// What went wrong.
+    pub message: String,
+    /// What helps.
+    pub hint: Option<String>,
+}

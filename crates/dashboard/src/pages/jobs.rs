@@ -1,0 +1,116 @@
+use askama::Template;
+use outlast_core::time::Timestamp;
+
+use crate::Frame;
+use crate::atoms::{Count, Status};
+
+/// A list of jobs.
+#[derive(Debug, Template)]
+#[template(path = "jobs.html")]
+pub struct JobsPage {
+    /// What stands around it.
+    pub frame: Frame,
+    /// How many jobs of each state there are.
+    pub counts: Vec<StateCount>,
+    /// Which jobs are listed.
+    pub filter: Filter,
+    /// The jobs.
+    pub rows: Vec<JobRow>,
+    /// The query of the next page.
+    pub next: Option<String>,
+    /// What the list leaves out, or why it is empty.
+    pub note: Option<String>,
+}
+
+/// How many jobs have a state.
+#[derive(Clone, Debug)]
+pub struct StateCount {
+    /// The state.
+    pub state: &'static str,
+    /// The query that lists them.
+    pub query: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Which jobs are listed, as the reader wrote it.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Statuses, by commas.
+    pub status: String,
+    /// Queue.
+    pub queue: String,
+    /// Type or action.
+    pub action_ref: String,
+    /// Worker, by id or name.
+    pub worker: String,
+    /// A key with its value.
+    pub key: String,
+    /// Words of the error.
+    pub error_contains: String,
+    /// How the id begins.
+    pub id: String,
+    /// The schedule they are of.
+    pub schedule: String,
+    /// The workflow they are of.
+    pub workflow: String,
+    /// The earliest time at which they were made.
+    pub created_after: String,
+    /// The latest.
+    pub created_before: String,
+}
+
+impl Filter {
+    /// Whether every job is listed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.fields().iter().all(|(_, value)| value.is_empty())
+    }
+
+    /// Its fields by their names in a query.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, &str); 11] {
+        [
+            ("status", &self.status),
+            ("queue", &self.queue),
+            ("action_ref", &self.action_ref),
+            ("worker", &self.worker),
+            ("key", &self.key),
+            ("error_contains", &self.error_contains),
+            ("id", &self.id),
+            ("schedule", &self.schedule),
+            ("workflow", &self.workflow),
+            ("created_after", &self.created_after),
+            ("created_before", &self.created_before),
+        ]
+    }
+}
+
+/// A job of a list.
+#[derive(Clone, Debug)]
+pub struct JobRow {
+    /// Its id.
+    pub id: String,
+    /// Its type or action.
+    pub job_type: String,
+    /// Its queue.
+    pub queue: String,
+    /// Its status.
+    pub status: &'static str,
+    /// Deliveries so far.
+    pub attempt: u64,
+    /// When it was made.
+    pub created: Timestamp,
+    /// Who holds it, or held it last.
+    pub worker: Option<String>,
+    /// Why it waits, or why it failed.
+    pub why: String,
+}
+
+impl JobRow {
+    /// The end of its id: the part that differs from job to job.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.id.rsplit('-').next().unwrap_or(&self.id)
+    }
+}

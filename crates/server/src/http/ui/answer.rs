@@ -1,0 +1,147 @@
+//! Responses of the dashboard, with the headers that browsers go by.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use outlast_dashboard::pages::{ErrorPage, html as written};
+use outlast_dashboard::{Flash, Frame, Place, Reader, assets};
+
+use super::frame;
+use crate::http::App;
+use crate::http::error::{self, ApiError};
+use crate::http::request::ApiRequest;
+use crate::http::responder::Responder;
+
+/// Scripts and styles of this server only, and texts never become HTML.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                      connect-src 'self'; form-action 'self'; base-uri 'none'; \
+                      frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// An asset has another name once it is another.
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+
+pub(super) fn html(page: String, status: StatusCode) -> Response {
+    let mut response = Response::new(Body::from(page));
+    *response.status_mut() = status;
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Answers a request for the headers alone.
+pub(super) fn without_body_if(is_head: bool, mut response: Response) -> Response {
+    if is_head {
+        *response.body_mut() = Body::empty();
+    }
+    response
+}
+
+/// Sends a browser to another page. The way is relative, so that it holds behind any proxy.
+pub(super) fn to(location: &str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    let location = HeaderValue::try_from(location).unwrap_or(HeaderValue::from_static("./"));
+    response.headers_mut().insert(header::LOCATION, location);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+pub(super) fn asset(path: &str) -> Response {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let Some(asset) = assets::find(name) else {
+        let mut response = Response::new(Body::from("there is no such file\n"));
+        *response.status_mut() = StatusCode::NOT_FOUND;
+        return response;
+    };
+    let mut response = Response::new(Body::from(asset.bytes));
+    let cached = if name == assets::ICON.name { "public, max-age=3600" } else { FOR_EVER };
+    let headers = [
+        (header::CONTENT_TYPE, asset.media_type),
+        (header::CACHE_CONTROL, cached),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Who cannot be told by a page why there is none: who asked, and for what kind of answer.
+pub(super) struct Asking {
+    responder: Responder,
+    wants_page: bool,
+}
+
+impl Asking {
+    pub(super) fn of(request: &Request) -> Self {
+        let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
+        let wants_page = accepts.is_some_and(|kinds| kinds.contains("text/html"));
+        Self { responder: Responder::of(request), wants_page }
+    }
+
+    /// Says why someone may not read or do something: in a page to a browser, and else as the API does.
+    pub(super) fn refused(&self, app: &App, error: ApiError) -> Response {
+        let message = error.message().into_owned();
+        let plain = self.responder.respond(Err(error));
+        if !self.wants_page {
+            return plain;
+        }
+        let frame = Frame {
+            place: Place::Elsewhere,
+            title: "No access".to_owned(),
+            depth: 0,
+            path: String::new(),
+            reader: Reader::default(),
+            now: crate::clock::wall(),
+            counted: None,
+            server: "This page shows nothing of the server".to_owned(),
+            trouble: None,
+            version: app.engine.settings().version,
+            command: "outlast --help".to_owned(),
+            flash: None,
+        };
+        let hint = Some(
+            "A browser is let in by a client certificate, or through a proxy that adds the token. Signing in \
+             with a token is not there yet."
+                .to_owned(),
+        );
+        let hint = hint.filter(|_| plain.status() == StatusCode::UNAUTHORIZED);
+        let mut response = html(written(&ErrorPage { frame, message, hint }), plain.status());
+        if let Some(asks) = plain.headers().get(header::WWW_AUTHENTICATE) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, asks.clone());
+        }
+        response
+    }
+}
+
+/// Shows why there is no page.
+pub(super) async fn failed(req: &ApiRequest, failure: &ApiError) -> Response {
+    let status = error::status(failure.code());
+    if status.is_server_error() {
+        tracing::warn!(%status, "page failed: {}", failure.message());
+    }
+    let title = match status {
+        StatusCode::NOT_FOUND => "Not found",
+        StatusCode::SERVICE_UNAVAILABLE => "Not now",
+        _ => "This did not work",
+    };
+    let frame =
+        frame::of(req, Place::Elsewhere, title.to_owned(), "outlast doctor".to_owned()).await;
+    let hint = Some(failure.hint().to_owned()).filter(|hint| !hint.is_empty());
+    let message = failure.message().into_owned();
+    html(written(&ErrorPage { frame, message, hint }), status)
+}
+
+/// What to say of an order that was refused.
+pub(super) fn bad(failure: &ApiError) -> Flash {
+    Flash { is_good: false, text: failure.message().into_owned() }
+}

@@ -1,0 +1,70 @@
+//! What stands around every page.
+
+use outlast_dashboard::{Frame, May, Place, Reader};
+
+use crate::access::Scope;
+use crate::http::request::ApiRequest;
+
+/// Returns the frame of a page.
+pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: String) -> Frame {
+    let engine = &req.app.engine;
+    let path = req.path_and_query().to_owned();
+    let way = path.split('?').next().unwrap_or_default();
+    let facts = engine.store().facts();
+    let kind = match facts.kind {
+        "sqlite" => "SQLite",
+        "postgres" => "PostgreSQL",
+        other => other,
+    };
+    let health = engine.health();
+    let trouble = match (health.ready, facts.durable) {
+        (false, _) => Some(format!("This server is not ready: {}.", reason(&health))),
+        (true, false) => {
+            Some("--unsafe-no-fsync: a crash loses accepted jobs. For experiments only.".to_owned())
+        }
+        (true, true) => None,
+    };
+    Frame {
+        place,
+        title,
+        depth: way.matches('/').count(),
+        path,
+        reader: reader(req),
+        // While the store does not answer, the page says so; its times are then this machine's.
+        now: engine.now().await.unwrap_or_else(|_| crate::clock::wall()),
+        counted: None,
+        server: format!("Store: {kind}"),
+        trouble,
+        version: engine.settings().version,
+        command,
+        flash: None,
+    }
+}
+
+fn reason(health: &crate::engine::Health) -> String {
+    let why = health.dead.clone().or_else(|| health.hung.clone());
+    why.unwrap_or_else(|| "its store does not take writes".to_owned())
+}
+
+fn reader(req: &ApiRequest) -> Reader {
+    let Some(token) = req.token() else {
+        let all = May { produce: true, operate: true, administer: true };
+        return Reader { may: all, ..Reader::default() };
+    };
+    let may = May {
+        produce: token.role.allows(Scope::Produce),
+        operate: token.role.allows(Scope::Operate),
+        administer: token.role.allows(Scope::Administer),
+    };
+    let why_not = (!may.operate).then(|| {
+        let role = token.role.as_str();
+        format!("The role {role} does not allow everything, so some buttons are not there.")
+    });
+    Reader {
+        name: Some(token.name.clone()),
+        role: Some(token.role.as_str()),
+        may,
+        why_not,
+        has_session: false,
+    }
+}

@@ -1,0 +1,344 @@
+//! One job: why it is where it is, and what became of its attempts.
+
+use outlast_core::budget::{Budgets, InterruptionCharge};
+use outlast_core::job::{Outcome, State};
+use outlast_core::time::{Span, Timestamp};
+use outlast_dashboard::atoms::Lasting;
+use outlast_dashboard::pages::{AttemptRow, Fact, JobPage, OutputLine, Text, html};
+use outlast_dashboard::{Flash, May, Place};
+use outlast_store::query::LogQuery;
+use outlast_store::record::{AttemptRecord, JobRecord};
+use outlast_wire::execution::status::Status;
+use outlast_wire::json;
+use uuid::Uuid;
+
+use super::frame;
+use super::jobs::short;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+use crate::http::{executions, job_view, orders};
+use crate::schedules;
+
+/// How many attempts are shown, the latest ones.
+const ATTEMPTS_MAX: usize = 50;
+/// How many pieces of output are shown, the latest ones, and how long they are together.
+const OUTPUT_MAX: u32 = 50;
+const OUTPUT_BYTES_MAX: usize = 4_000;
+/// Longest text of a cell, in characters.
+const CELL_MAX: usize = 300;
+
+pub(super) async fn page(
+    req: &ApiRequest,
+    id: &str,
+    said: Option<Flash>,
+) -> Result<String, ApiError> {
+    let app = &req.app;
+    let id = Uuid::try_parse(id).map_err(|_not| ApiError::no_job(id))?;
+    let record = orders::job(app, outlast_core::id::JobId(id), None).await?;
+    let attempts = app.engine.store().attempts(record.job.id).await?;
+    let reason = app.engine.waiting_reasons(std::slice::from_ref(&record)).await;
+    let reason = reason.into_iter().flatten().next();
+    let title = format!("Job of {}", record.job.key.job_type);
+    let mut frame = frame::of(req, Place::Jobs, title, format!("outlast jobs show {id}")).await;
+    frame.flash = said;
+    let now = frame.now;
+    let budgets = app.engine.settings().budgets;
+    let packs = app.engine.settings().packs.current();
+    let parameters = job_view::parameters(&record.job, &packs);
+    let parameters = serde_json::to_string_pretty(&parameters).unwrap_or_default();
+    let status = executions::status(&record);
+    let may = frame.reader.may;
+    Ok(html(&JobPage {
+        frame,
+        id: record.job.id.to_string(),
+        status: status.as_str(),
+        why: why(&record, &attempts, reason.as_deref(), now),
+        attempts: rows(&record, &attempts, &budgets, now),
+        budgets: budgets_left(&record, &budgets),
+        facts: facts(&record),
+        parameters: Text::of(&parameters),
+        result: record.result.as_deref().map(Text::of),
+        error: record.error.as_deref().map(|error| Text::of(&error_text(error))),
+        output: output(req, &record).await?,
+        orders: orders_of(&record, status, may),
+    }))
+}
+
+/// Which orders make sense and are allowed.
+fn orders_of(record: &JobRecord, status: Status, may: May) -> Vec<&'static str> {
+    let ended = record.state.is_terminal();
+    let waits = matches!(record.state, State::Scheduled | State::Retryable);
+    let failed = matches!(status, Status::Failed | Status::Timeout | Status::Abandoned);
+    let all = [
+        ("cancel", may.produce && !ended),
+        ("retry", may.operate && failed),
+        ("run_now", may.operate && waits),
+        ("rerun", may.produce && ended),
+    ];
+    all.into_iter().filter(|(_, may)| *may).map(|(name, _)| name).collect()
+}
+
+/// Says in one sentence why a job is where it is.
+fn why(
+    record: &JobRecord,
+    attempts: &[AttemptRecord],
+    waits: Option<&str>,
+    now: Timestamp,
+) -> String {
+    let holder = record.last_holder.as_ref().and_then(|holder| holder.name.as_deref());
+    let on = holder.map(|name| format!(" on {name}")).unwrap_or_default();
+    let lost = last_loss(record, attempts);
+    match record.state {
+        State::Active => {
+            let began = record.started.or(record.claimed).unwrap_or(now);
+            let verb = if record.started.is_some() { "runs" } else { "is starting" };
+            let since = Lasting(now.since(began));
+            match lost {
+                Some((lost, attempt)) => {
+                    let after = attempt.finished.zip(record.claimed);
+                    let after =
+                        after.map(|(lost, again)| format!(" after {}", Lasting(again.since(lost))));
+                    format!("{lost}; {verb} again{on}{}, for {since}", after.unwrap_or_default())
+                }
+                None => format!("{verb}{on} for {since}"),
+            }
+        }
+        State::Completed => {
+            let took = record.started.zip(record.finished);
+            let took = took.map(|(from, to)| format!(" in {}", Lasting(to.since(from))));
+            let took = took.unwrap_or_default();
+            match record.spent.failures + record.spent.losses + record.spent.interruptions {
+                0 => format!("completed{on}{took}, at the first attempt"),
+                _ => format!("completed{on}{took}, at attempt {}", record.epoch),
+            }
+        }
+        State::Cancelled => format!("cancelled{}", by(record)),
+        State::Discarded => {
+            let message = message(record.error.as_deref()).unwrap_or_default();
+            let message = short(&message, CELL_MAX);
+            let colon = if message.is_empty() { "" } else { ": " };
+            match record.dead_letter {
+                Some(reason) => format!("dead letter ({}){colon}{message}", reason.as_str()),
+                None => format!("failed{}{colon}{message}", by(record)),
+            }
+        }
+        State::Scheduled | State::Available | State::Pending | State::Retryable => {
+            let waits = waits.unwrap_or("waits for its turn");
+            match lost {
+                Some((lost, _)) => format!("{lost}; now: {waits}"),
+                None => waits.to_owned(),
+            }
+        }
+    }
+}
+
+/// The attempt before the latest claim, if it was lost: in words, and as it was.
+fn last_loss<'a>(
+    record: &JobRecord,
+    attempts: &'a [AttemptRecord],
+) -> Option<(String, &'a AttemptRecord)> {
+    let ended = attempts.iter().filter(|it| it.outcome.is_some() && it.life == record.life);
+    let last = ended.max_by_key(|it| it.epoch)?;
+    if last.outcome != Some(Outcome::Lost) {
+        return None;
+    }
+    let on = last.worker_name.as_deref().map(|name| format!(" on {name}")).unwrap_or_default();
+    let code = last.evidence.word().map(|word| format!(" ({word})")).unwrap_or_default();
+    Some((format!("lost{on}{code}"), last))
+}
+
+fn by(record: &JobRecord) -> String {
+    match record.ended_by.as_str() {
+        "" | "cancelled" => String::new(),
+        how => format!(" ({how})"),
+    }
+}
+
+fn rows(
+    record: &JobRecord,
+    attempts: &[AttemptRecord],
+    budgets: &Budgets,
+    now: Timestamp,
+) -> Vec<AttemptRow> {
+    let mut charges = Charges::of(record, attempts, budgets);
+    let mut latest: Vec<&AttemptRecord> = attempts.iter().collect();
+    latest.sort_unstable_by_key(|it| std::cmp::Reverse(it.epoch));
+    let before = |attempt: &AttemptRecord| {
+        let ended =
+            attempts.iter().filter(|it| it.epoch < attempt.epoch).filter_map(|it| it.finished);
+        ended.max().unwrap_or_else(|| record.job.scheduled_for.unwrap_or(record.job.created))
+    };
+    let shown = latest.into_iter().take(ATTEMPTS_MAX);
+    shown
+        .map(|it| AttemptRow {
+            epoch: it.epoch.0,
+            worker: it.worker_name.clone().or_else(|| it.worker.map(|id| id.to_string())),
+            worker_id: it.worker.map(|id| id.to_string()),
+            claimed: it.claimed,
+            waited: Some(it.claimed.since(before(it))),
+            ran: it.started.map(|started| it.finished.unwrap_or(now).since(started)),
+            outcome: it.outcome.map_or("running", Outcome::as_str),
+            charged: charges.of_attempt(record, it),
+            evidence: short(&it.evidence.to_string(), CELL_MAX),
+            error: short(&message(it.error.as_deref()).unwrap_or_default(), CELL_MAX),
+        })
+        .collect()
+}
+
+/// What attempts of this life were charged as.
+struct Charges {
+    /// Losses without a known start that were charged; the later ones are.
+    unstarted_losses: u32,
+    interruption: &'static str,
+}
+
+impl Charges {
+    fn of(record: &JobRecord, attempts: &[AttemptRecord], budgets: &Budgets) -> Self {
+        let lost = attempts.iter().filter(|it| {
+            it.life == record.life && it.outcome == Some(Outcome::Lost) && it.started.is_some()
+        });
+        let started = u32::try_from(lost.count()).unwrap_or(u32::MAX);
+        let interruption = match budgets.interruption_charge {
+            InterruptionCharge::Free => "interruption",
+            InterruptionCharge::Charge => "failure",
+        };
+        Self { unstarted_losses: record.spent.losses.saturating_sub(started), interruption }
+    }
+
+    /// To be asked from the latest attempt on.
+    fn of_attempt(&mut self, record: &JobRecord, attempt: &AttemptRecord) -> &'static str {
+        match attempt.outcome {
+            None | Some(Outcome::Completed | Outcome::Cancelled) => "",
+            Some(Outcome::Undelivered | Outcome::Requeued) => "nothing",
+            Some(Outcome::Failed | Outcome::Timeout) => "failure",
+            Some(Outcome::Interrupted) => self.interruption,
+            Some(Outcome::Lost) if attempt.started.is_some() => "loss",
+            Some(Outcome::Lost) if attempt.life == record.life && self.unstarted_losses > 0 => {
+                self.unstarted_losses -= 1;
+                "loss"
+            }
+            Some(Outcome::Lost) => "nothing",
+        }
+    }
+}
+
+fn budgets_left(record: &JobRecord, budgets: &Budgets) -> String {
+    let spent = &record.spent;
+    format!(
+        "Charged in this life: {} of {} attempts, {} of {} losses, {} of {} free interruptions.",
+        spent.failures,
+        record.job.rules.retry.max_attempts,
+        spent.losses,
+        budgets.losses,
+        spent.interruptions,
+        budgets.interruptions
+    )
+}
+
+/// Returns the message of an error.
+pub(super) fn message(error: Option<&str>) -> Option<String> {
+    let error = error?;
+    let message = json::field(error, "message").or_else(|| json::field(error, "error"));
+    let text = message.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    Some(text.unwrap_or_else(|| error.to_owned()))
+}
+
+/// An error as a page shows it: its message first.
+fn error_text(error: &str) -> String {
+    let value: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
+    let pretty = serde_json::to_string_pretty(&value).unwrap_or_else(|_| error.to_owned());
+    match message(Some(error)) {
+        Some(message) if message != error => format!("{message}\n\n{pretty}"),
+        _ => pretty,
+    }
+}
+
+fn facts(record: &JobRecord) -> Vec<Fact> {
+    let job = &record.job;
+    let text = |name, text: String| Fact { name, text, at: None, href: None };
+    let at = |name, at: Option<Timestamp>| {
+        at.map(|at| Fact { name, text: String::new(), at: Some(at), href: None })
+    };
+    let mut facts = vec![
+        Fact {
+            name: "Queue",
+            text: job.key.queue.clone(),
+            at: None,
+            href: Some(format!("queues/{}", super::jobs::encoded(&job.key.queue))),
+        },
+        text("Type", job.key.job_type.clone()),
+        text("Priority", job.priority.to_string()),
+    ];
+    facts.extend(at("Made", Some(job.created)));
+    facts.extend(at("Due", record.due));
+    facts.extend(at("Started", record.started));
+    facts.extend(at("Ended", record.finished));
+    if let Some(limit) = job.timeout {
+        facts.push(text("Time limit of an attempt", Lasting(limit).to_string()));
+    }
+    for (name, value) in &job.keys {
+        facts.push(text("Key", format!("{name}={value}")));
+    }
+    for (name, selector) in
+        [("Requires", &job.key.placement.requires), ("Prefers", &job.key.placement.prefers)]
+    {
+        if !selector.is_empty() {
+            facts.push(text(name, selector.to_string()));
+        }
+    }
+    if let Some(fire) = schedules::fire_of(&job.payload.extra) {
+        let words = format!("{}, {} late", fire.fire_time, late(fire.late_seconds));
+        facts.push(Fact {
+            name: "Schedule",
+            text: format!("{}: {words}", fire.name),
+            at: None,
+            href: Some(format!("schedules/{}", super::jobs::encoded(&fire.name))),
+        });
+    }
+    if let Some(item) = &job.rules.workflow {
+        facts.push(Fact {
+            name: "Workflow",
+            text: item.workflow.to_string(),
+            at: None,
+            href: Some(format!("workflows/{}", item.workflow)),
+        });
+    }
+    facts
+}
+
+fn late(seconds: f64) -> Lasting {
+    let ms = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default().as_millis();
+    Lasting(Span(u64::try_from(ms).unwrap_or(u64::MAX)))
+}
+
+/// Reads the end of a job's output.
+async fn output(req: &ApiRequest, record: &JobRecord) -> Result<Vec<OutputLine>, ApiError> {
+    let store = req.app.engine.store();
+    let mut tail: Vec<OutputLine> = Vec::new();
+    let mut after = 0;
+    // There are 10 MiB of it at most; pages are bounded in bytes.
+    for _ in 0..64 {
+        let query = LogQuery { job: record.job.id, after, limit: OUTPUT_MAX };
+        let page = store.logs(query).await?;
+        let Some(last) = page.lines.last() else { break };
+        after = last.id;
+        tail.extend(page.lines.iter().map(|line| OutputLine {
+            stream: line.stream.as_str(),
+            text: String::from_utf8_lossy(&line.bytes).into_owned(),
+        }));
+        let mut bytes = 0;
+        let kept = tail.iter().rev().take_while(|line| {
+            bytes += line.text.len();
+            bytes <= OUTPUT_BYTES_MAX
+        });
+        let kept = kept.count();
+        tail.drain(..tail.len().saturating_sub(kept.max(1)));
+    }
+    for line in &mut tail {
+        // One piece may be longer than what is shown.
+        let from = line.text.len().saturating_sub(OUTPUT_BYTES_MAX);
+        let from = (from..=line.text.len()).find(|at| line.text.is_char_boundary(*at));
+        line.text.drain(..from.unwrap_or(0));
+    }
+    Ok(tail)
+}

@@ -1,0 +1,144 @@
+//! The list of jobs.
+
+use std::fmt::Write as _;
+
+use outlast_core::job::State;
+use outlast_dashboard::pages::{Filter, JobRow, JobsPage, StateCount, html};
+use outlast_dashboard::{Flash, Place};
+use outlast_store::record::JobRecord;
+
+use super::{frame, job, numbers};
+use crate::http::error::ApiError;
+use crate::http::executions;
+use crate::http::request::ApiRequest;
+pub(super) use crate::http::request::encoded;
+
+/// Longest reason in a list, in characters.
+const WHY_MAX: usize = 200;
+
+pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
+    let filter = filter(req);
+    let query = executions::asked(req).await?;
+    let has_cursor = query.page.cursor.is_some();
+    let found = req.app.engine.store().jobs(query).await;
+    let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
+    let reasons = req.app.engine.waiting_reasons(&found.jobs).await;
+    let rows = found.jobs.iter().zip(reasons).map(|(record, reason)| row(record, reason)).collect();
+    let totals = numbers::totals(&req.app).await?;
+    let counts = totals.counts.iter().map(|(state, count)| count_of(*state, *count)).collect();
+    let next = found.next.map(|cursor| query_of(&filter, Some(&cursor)));
+    let mut frame = frame::of(req, Place::Jobs, "Jobs".to_owned(), command(&filter)).await;
+    frame.counted = Some(totals.at);
+    frame.flash = said;
+    Ok(html(&JobsPage { frame, counts, filter, rows, next, note: None }))
+}
+
+fn filter(req: &ApiRequest) -> Filter {
+    let of = |name: &str| req.query(name).unwrap_or_default();
+    Filter {
+        status: of("status"),
+        queue: of("queue"),
+        action_ref: of("action_ref"),
+        worker: of("worker"),
+        key: of("key"),
+        error_contains: of("error_contains"),
+        id: of("id"),
+        schedule: of("schedule"),
+        workflow: of("workflow"),
+        created_after: of("created_after"),
+        created_before: of("created_before"),
+    }
+}
+
+/// Writes a query that lists these jobs.
+fn query_of(filter: &Filter, cursor: Option<&str>) -> String {
+    let fields = filter.fields().into_iter().chain(cursor.map(|cursor| ("cursor", cursor)));
+    let mut query = String::new();
+    for (name, value) in fields.filter(|(_, value)| !value.is_empty()) {
+        let and = if query.is_empty() { "" } else { "&" };
+        // Writing to a string cannot fail.
+        let _ = write!(query, "{and}{name}={}", encoded(value));
+    }
+    query
+}
+
+/// The command that lists the same jobs.
+fn command(filter: &Filter) -> String {
+    let flags = [
+        ("--status", &filter.status),
+        ("--queue", &filter.queue),
+        ("--action", &filter.action_ref),
+        ("--worker", &filter.worker),
+        ("--key", &filter.key),
+        ("--error-contains", &filter.error_contains),
+        ("--schedule", &filter.schedule),
+        ("--workflow", &filter.workflow),
+    ];
+    let mut command = "outlast jobs list".to_owned();
+    for (flag, value) in flags.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = write!(command, " {flag} {}", quoted(value));
+    }
+    command
+}
+
+/// Quotes a word for a shell, if it needs that.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._=:/@,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn count_of(state: State, count: u64) -> StateCount {
+    let status = match state {
+        State::Scheduled | State::Available | State::Pending | State::Retryable => "requested",
+        State::Active => "scheduled,running",
+        State::Completed => "completed",
+        State::Cancelled => "cancelled",
+        State::Discarded => "failed,timeout,abandoned",
+    };
+    StateCount { state: state.as_str(), query: format!("status={}", encoded(status)), count }
+}
+
+fn row(record: &JobRecord, reason: Option<String>) -> JobRow {
+    let why = reason.or_else(|| job::message(record.error.as_deref()));
+    JobRow {
+        id: record.job.id.to_string(),
+        job_type: record.job.key.job_type.clone(),
+        queue: record.job.key.queue.clone(),
+        status: executions::status(record).as_str(),
+        attempt: record.epoch.0,
+        created: record.job.created,
+        worker: record.last_holder.as_ref().and_then(|holder| holder.name.clone()),
+        why: short(&why.unwrap_or_default(), WHY_MAX),
+    }
+}
+
+/// Cuts a text after so many characters.
+pub(super) fn short(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Filter, command, encoded, query_of, quoted, short};
+
+    #[test]
+    fn filter_survives_its_way_through_a_query_and_a_shell() {
+        let filter = Filter {
+            queue: "a&b=c".into(),
+            error_contains: "it's \"50 %\"".into(),
+            ..Filter::default()
+        };
+        let query = query_of(&filter, Some("c/1"));
+        assert_eq!(query, "queue=a%26b%3Dc&error_contains=it%27s%20%2250%20%25%22&cursor=c%2F1");
+        let words = r#"outlast jobs list --queue 'a&b=c' --error-contains 'it'\''s "50 %"'"#;
+        assert_eq!(command(&filter), words);
+        assert_eq!((encoded("żó"), quoted("")), ("%C5%BC%C3%B3".into(), "''".into()));
+        assert_eq!([short("żółw", 4), short("żółw", 3)], ["żółw", "żół…"]);
+    }
+}

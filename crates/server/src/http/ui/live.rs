@@ -1,0 +1,113 @@
+//! Updates of pages: what of a page changes, at most once a second for all who look at it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use outlast_core::time::{BootTime, Span};
+use outlast_dashboard::live::Live;
+
+use super::{answer, page};
+use crate::access::{Role, Scope};
+use crate::clock::boot_time;
+use crate::http::App;
+use crate::http::error::{self, ApiError};
+use crate::http::request::ApiRequest;
+use outlast_wire::Fault;
+
+/// How long an update is good for everybody who asks for it.
+const FRESH: Span = Span(900);
+/// How many pages are remembered.
+const PAGES_MAX: usize = 500;
+/// Longest path and query of a page, in bytes.
+const PATH_MAX: usize = 2_000;
+
+/// The latest updates by page, and by what its readers may do there.
+#[derive(Debug, Default)]
+pub(in crate::http) struct Cache(Mutex<HashMap<Key, Arc<Slot>>>);
+
+type Key = (String, Option<Role>);
+type Slot = tokio::sync::Mutex<Option<Update>>;
+
+#[derive(Clone, Debug)]
+struct Update {
+    at: BootTime,
+    document: Arc<str>,
+    tag: Arc<str>,
+}
+
+impl Cache {
+    fn slot(&self, key: Key) -> Arc<Slot> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= PAGES_MAX {
+            // Those that nobody waits for; who looks makes them again.
+            all.retain(|_, slot| Arc::strong_count(slot) > 1);
+        }
+        Arc::clone(all.entry(key).or_default())
+    }
+}
+
+pub(super) async fn respond(app: App, request: Request) -> Response {
+    let asking = answer::Asking::of(&request);
+    let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
+        Ok(req) => req,
+        Err(error) => return asking.refused(&app, error),
+    };
+    match update(&req).await {
+        Ok(update) => {
+            let known = req.header(header::IF_NONE_MATCH.as_str());
+            sent(&update, known == Some(&*update.tag))
+        }
+        Err(failure) => {
+            let mut response = Response::new(Body::from(failure.message().into_owned()));
+            *response.status_mut() = error::status(failure.code());
+            response
+        }
+    }
+}
+
+/// Returns the update of the page that is asked for: the latest one if it is new enough.
+async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
+    let path = req.query("page").unwrap_or_default();
+    let known = || Fault::field("page", "must be the path of a page");
+    if path.len() > PATH_MAX {
+        return Err(known().into());
+    }
+    let role = req.token().map(|token| token.role);
+    let slot = req.app.updates.slot((path.clone(), role));
+    let mut slot = slot.lock().await;
+    if let Some(update) = slot.as_ref()
+        && boot_time().since(update.at) < FRESH
+    {
+        return Ok(update.clone());
+    }
+    let of = req.for_path(&path).ok_or_else(known)?;
+    let html = page(&of, None).await?;
+    let now = req.app.now().await?.as_millis();
+    let (document, tag) = Live::of(&html, now).document();
+    let update = Update { at: boot_time(), document: document.into(), tag: tag.into() };
+    *slot = Some(update.clone());
+    Ok(update)
+}
+
+fn sent(update: &Update, is_known: bool) -> Response {
+    let body = if is_known { Body::empty() } else { Body::from(update.document.to_string()) };
+    let mut response = Response::new(body);
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    } else {
+        let json = HeaderValue::from_static("application/json");
+        response.headers_mut().insert(header::CONTENT_TYPE, json);
+    }
+    if let Ok(tag) = HeaderValue::from_str(&update.tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+        .headers_mut()
+        .insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

@@ -1,0 +1,189 @@
+//! Attempts that were lost, each with where its job runs again.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+
+use outlast_core::id::{Epoch, JobId, WorkerId};
+use outlast_core::job::Outcome;
+use outlast_core::time::{Span, Timestamp};
+use outlast_dashboard::atoms::Lasting;
+use outlast_dashboard::pages::sheet::{Cell, Row, Section, Table};
+use outlast_dashboard::{Flash, Place};
+use outlast_store::event::{EventQuery, NewestQuery};
+use outlast_store::record::AttemptRecord;
+
+use super::sheet::{self, Head};
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+
+/// How far back it goes.
+const SINCE: Span = Span::from_secs(24 * 3600);
+/// How many losses are shown, the latest ones.
+const LOSSES_MAX: u32 = 50;
+/// From how many losses on a type or a worker is worth a line.
+const MANY: usize = 2;
+
+/// Something that several losses may have in common.
+type OfLoss = fn(&Loss) -> String;
+
+/// An attempt that was lost.
+pub(super) struct Loss {
+    job: JobId,
+    job_type: String,
+    queue: String,
+    at: Timestamp,
+    epoch: Epoch,
+    worker: Option<WorkerId>,
+    worker_name: Option<String>,
+    code: &'static str,
+    evidence: String,
+    has_started: bool,
+    again: Option<Again>,
+}
+
+/// The attempt that followed.
+struct Again {
+    worker: Option<WorkerId>,
+    worker_name: Option<String>,
+    after: Span,
+    outcome: &'static str,
+}
+
+/// Reads the losses of the last day, the latest first: all, or those of a worker.
+pub(super) async fn read(
+    req: &ApiRequest,
+    worker: Option<WorkerId>,
+) -> Result<Vec<Loss>, ApiError> {
+    let store = req.app.engine.store();
+    let now = req.app.now().await?;
+    let of = EventQuery {
+        after: None,
+        names: vec!["job.lost".to_owned()],
+        queues: Vec::new(),
+        job: None,
+        worker,
+        limit: LOSSES_MAX,
+    };
+    let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
+    let query = NewestQuery { of, since: Some(since), until: None, before: None };
+    let page = store.newest_events(query).await?;
+    let mut attempts: HashMap<JobId, Vec<AttemptRecord>> = HashMap::new();
+    let mut losses = Vec::new();
+    for (_, event) in page.events.into_iter().rev() {
+        let (Some(job), Some(epoch)) = (event.job, event.epoch) else { continue };
+        let of_job = match attempts.entry(job) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(store.attempts(job).await?),
+        };
+        let lost = of_job.iter().find(|it| it.epoch == epoch);
+        let next = of_job.iter().filter(|it| it.epoch > epoch).min_by_key(|it| it.epoch);
+        losses.push(Loss {
+            job,
+            job_type: event.job_type.unwrap_or_default(),
+            queue: event.queue.unwrap_or_default(),
+            at: event.at,
+            epoch,
+            worker: event.worker.or_else(|| lost.and_then(|it| it.worker)),
+            worker_name: lost.and_then(|it| it.worker_name.clone()),
+            code: event.evidence.word().unwrap_or_default(),
+            evidence: event.evidence.text.clone(),
+            has_started: lost.is_some_and(|it| it.started.is_some()),
+            again: next.map(|it| Again {
+                worker: it.worker,
+                worker_name: it.worker_name.clone(),
+                after: it.claimed.since(event.at),
+                outcome: it.outcome.map_or("running", Outcome::as_str),
+            }),
+        });
+    }
+    Ok(losses)
+}
+
+pub(super) fn table(root: &str, losses: &[Loss]) -> Table {
+    Table {
+        name: "losses",
+        caption: "The latest ones first, at most 50.".to_owned(),
+        columns: vec![
+            "Lost",
+            "Job",
+            "Type",
+            "Worker",
+            "Evidence",
+            "What was seen",
+            "Charged",
+            "Runs again on",
+            "After",
+            "And then",
+        ],
+        rows: losses.iter().map(|loss| row(root, loss)).collect(),
+        empty: "None.",
+        grows: Some("loss"),
+        next: None,
+    }
+}
+
+fn row(root: &str, loss: &Loss) -> Row {
+    let again = loss.again.as_ref();
+    let none = || Cell::Text("not yet".to_owned());
+    Row {
+        key: format!("{}-{}", sheet::key(loss.job), loss.epoch),
+        testid: Some("loss".to_owned()),
+        cells: vec![
+            Cell::At(loss.at),
+            sheet::job(root, loss.job),
+            Cell::Text(loss.job_type.clone()),
+            sheet::worker(root, loss.worker, loss.worker_name.as_deref()),
+            Cell::Text(loss.code.to_owned()),
+            Cell::Text(super::jobs::short(&loss.evidence, 200)),
+            Cell::Text(
+                if loss.has_started { "loss" } else { "nothing: no start is known" }.to_owned(),
+            ),
+            again.map_or_else(none, |it| sheet::worker(root, it.worker, it.worker_name.as_deref())),
+            Cell::Text(again.map(|it| Lasting(it.after).to_string()).unwrap_or_default()),
+            Cell::Text(again.map(|it| it.outcome.to_owned()).unwrap_or_default()),
+        ],
+    }
+}
+
+pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
+    let losses = read(req, None).await?;
+    let command = "outlast events --type job.lost --since 24h";
+    let frame = Head::new(Place::Losses, "Losses", command).saying(said).frame(req).await;
+    let root = frame.root();
+    let mut sections = vec![Section::Note(
+        "Attempts whose worker died or fell silent in the last 24 hours. Their jobs run again, unless they \
+         may run at most once."
+            .to_owned(),
+    )];
+    sections.push(Section::Table(table(&root, &losses)));
+    let by = |of: OfLoss| {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        losses.iter().for_each(|loss| *counts.entry(of(loss)).or_default() += 1);
+        let mut counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= MANY).collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counts
+    };
+    let groups: [(&str, OfLoss); 3] = [
+        ("type", |loss| format!("{} in {}", loss.job_type, loss.queue)),
+        ("worker", |loss| loss.worker_name.clone().unwrap_or_default()),
+        ("evidence", |loss| loss.code.to_owned()),
+    ];
+    for (name, of) in groups {
+        let rows = by(of).into_iter().map(|(what, count)| Row {
+            key: super::jobs::encoded(&what),
+            testid: None,
+            cells: vec![Cell::Text(what), Cell::Count(u64::try_from(count).unwrap_or(u64::MAX))],
+        });
+        let rows: Vec<Row> = rows.collect();
+        if !rows.is_empty() {
+            sections.push(Section::Heading(format!("Several of one {name}")));
+            sections.push(Section::Table(Table {
+                name,
+                columns: vec!["What", "Lost#"],
+                rows,
+                ..Table::default()
+            }));
+        }
+    }
+    Ok(sheet::page(frame, sections))
+}

@@ -1,0 +1,301 @@
+//! The first page: what needs someone, worst first, by the names of the alert rules.
+
+use outlast_core::job::State;
+use outlast_core::time::{Span, Timestamp};
+use outlast_core::worker::liveness::Liveness;
+use outlast_dashboard::atoms::{Count, Lasting};
+use outlast_dashboard::pages::sheet::{Card, Finding, Section};
+use outlast_dashboard::{Flash, Place};
+use outlast_store::event::{EventQuery, NewestQuery};
+use outlast_store::query::QueueStats;
+use outlast_store::record::WorkerRecord;
+
+use super::jobs::encoded;
+use super::sheet::{self, Head};
+use super::waiting::{self, Group, Lever};
+use crate::http::App;
+use crate::http::error::ApiError;
+use crate::http::request::ApiRequest;
+
+/// How long the oldest job may wait before it is a finding; as in the alert rule.
+const OLD: Span = Span::from_secs(900);
+/// How far back losses, skips and dead letters are findings.
+const RECENT: Span = Span::from_secs(600);
+/// How long the oldest end of a job may wait for its workflow; as in the alert rule.
+const WORKFLOW_LAG: Span = Span::from_secs(30);
+/// Most findings of one kind.
+const OF_ONE_MAX: usize = 5;
+
+/// What the findings follow from.
+struct Facts {
+    now: Timestamp,
+    workers: Vec<WorkerRecord>,
+    queues: Vec<QueueStats>,
+    waiting: Vec<Group>,
+    lost: Recent,
+    letters: Recent,
+    skips: Recent,
+    workflow_lag: Span,
+}
+
+/// Events of the last minutes.
+struct Recent {
+    count: usize,
+    last: Option<String>,
+}
+
+async fn read(app: &App) -> Result<Facts, ApiError> {
+    let store = app.engine.store();
+    let now = app.now().await?;
+    let classes = store.tally().await?;
+    let counts = store.workflow_counts().await?;
+    Ok(Facts {
+        now,
+        workers: store.live_workers().await?,
+        queues: store.queues().await?,
+        waiting: waiting::groups(app, &classes),
+        lost: recent(app, "job.lost", now).await?,
+        letters: recent(app, "job.dead_lettered", now).await?,
+        skips: recent(app, "cron.skipped", now).await?,
+        workflow_lag: counts.oldest_end.map_or(Span::ZERO, |oldest| now.since(oldest)),
+    })
+}
+
+async fn recent(app: &App, name: &str, now: Timestamp) -> Result<Recent, ApiError> {
+    let of = EventQuery {
+        after: None,
+        names: vec![name.to_owned()],
+        queues: Vec::new(),
+        job: None,
+        worker: None,
+        limit: 100,
+    };
+    let since = Some(Timestamp(now.0.saturating_sub_unsigned(RECENT.0)));
+    let query = NewestQuery { of, since, until: None, before: None };
+    let page = app.engine.store().newest_events(query).await?;
+    let last = page.events.last().map(|(_, event)| event.evidence.to_string());
+    Ok(Recent { count: page.events.len(), last })
+}
+
+pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
+    let facts = read(&req.app).await?;
+    let mut frame = Head::new(Place::Now, "Now", "outlast doctor").saying(said).frame(req).await;
+    frame.counted = Some(facts.now);
+    let mut findings = findings(&facts);
+    if let Some(trouble) = &frame.trouble {
+        let evidence = req.app.engine.health().store;
+        findings.insert(
+            0,
+            Finding {
+                name: "OutlastStoreDown".to_owned(),
+                is_worst: true,
+                what: trouble.clone(),
+                evidence: format!("The store says: {evidence}"),
+                remedy: "see what `outlast doctor` finds; nothing that was acknowledged is lost"
+                    .to_owned(),
+                href: Some("servers".to_owned()),
+            },
+        );
+    }
+    let mut sections = Vec::new();
+    if findings.is_empty() {
+        let running =
+            facts.workers.iter().filter(|it| it.standing.liveness == Liveness::Live).count();
+        let waiting: u64 = facts.queues.iter().map(|queue| queue.available).sum();
+        sections.push(Section::Note(format!(
+            "✓ Nothing needs you: {running} workers live, {} jobs wait and none for longer than {}, none was \
+             lost in the last {}.",
+            Count(waiting),
+            Lasting(OLD),
+            Lasting(RECENT)
+        )));
+    }
+    sections.extend(findings.into_iter().map(Section::Finding));
+    sections.push(Section::Heading("Jobs".to_owned()));
+    sections.push(Section::Cards(cards(&facts.queues)));
+    Ok(sheet::page(frame, sections))
+}
+
+fn cards(queues: &[QueueStats]) -> Vec<Card> {
+    let of = |state: State| queues.iter().map(|queue| *queue.clone().count_mut(state)).sum::<u64>();
+    State::ALL
+        .map(|state| Card {
+            label: state.as_str().to_owned(),
+            value: Count(of(state)).to_string(),
+            testid: format!("count-{}", state.as_str()),
+            href: Some("jobs".to_owned()),
+        })
+        .to_vec()
+}
+
+fn findings(facts: &Facts) -> Vec<Finding> {
+    let mut all = Vec::new();
+    no_workers(facts, &mut all);
+    nobody_eligible(facts, &mut all);
+    lost(facts, &mut all);
+    workers(facts, &mut all);
+    stuck_workflows(facts, &mut all);
+    queues(facts, &mut all);
+    recently(&facts.letters, &mut all, |count| Finding {
+        name: "OutlastDeadLetters".to_owned(),
+        what: format!("{count} jobs became dead letters in the last {}", Lasting(RECENT)),
+        remedy: "look at what they have in common, repair it, then retry them".to_owned(),
+        href: Some("failures".to_owned()),
+        ..plain()
+    });
+    recently(&facts.skips, &mut all, |count| {
+        Finding {
+        name: "OutlastSchedulesSkip".to_owned(),
+        what: format!("schedules left out {count} fires in the last {}", Lasting(RECENT)),
+        remedy: "a job that runs for longer than the time between two fires needs a time limit or another overlap"
+            .to_owned(),
+        href: Some("schedules".to_owned()),
+        ..plain()
+    }
+    });
+    all.sort_by_key(|finding| !finding.is_worst);
+    all
+}
+
+fn plain() -> Finding {
+    Finding {
+        name: String::new(),
+        is_worst: false,
+        what: String::new(),
+        evidence: String::new(),
+        remedy: String::new(),
+        href: None,
+    }
+}
+
+fn recently(of: &Recent, all: &mut Vec<Finding>, finding: impl Fn(usize) -> Finding) {
+    if of.count > 0 {
+        let evidence = of.last.as_ref().map(|last| format!("The latest: {last}"));
+        all.push(Finding { evidence: evidence.unwrap_or_default(), ..finding(of.count) });
+    }
+}
+
+fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
+    let waiting: u64 = facts.queues.iter().map(|queue| queue.available).sum();
+    let running = facts.workers.iter().any(|worker| worker.standing.state() == "running");
+    if waiting > 0 && !running {
+        all.push(Finding {
+            name: "OutlastNoWorkers".to_owned(),
+            is_worst: true,
+            what: format!("{} jobs wait, and no worker takes jobs", Count(waiting)),
+            evidence: format!("{} workers live, none of them running", facts.workers.len()),
+            remedy: "start workers, or resume those that are quiet".to_owned(),
+            href: Some("workers".to_owned()),
+        });
+    }
+}
+
+fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
+    let groups = facts.waiting.iter().filter(|group| group.lever == Lever::Worker);
+    for group in groups.take(OF_ONE_MAX) {
+        all.push(Finding {
+            name: "OutlastNobodyEligible".to_owned(),
+            is_worst: true,
+            what: format!(
+                "{} jobs of {} in queue {} can run nowhere",
+                Count(group.count),
+                group.job_type,
+                group.queue
+            ),
+            evidence: group.reason.clone(),
+            remedy: "start a worker that has what they ask for, or cancel them".to_owned(),
+            href: Some("waiting".to_owned()),
+        });
+    }
+}
+
+fn lost(facts: &Facts, all: &mut Vec<Finding>) {
+    recently(&facts.lost, all, |count| Finding {
+        name: "OutlastJobsLost".to_owned(),
+        is_worst: true,
+        what: format!("{count} attempts were lost in the last {}", Lasting(RECENT)),
+        remedy: "their jobs run again; see which worker or type they have in common".to_owned(),
+        href: Some("losses".to_owned()),
+        ..plain()
+    });
+}
+
+fn workers(facts: &Facts, all: &mut Vec<Finding>) {
+    for worker in &facts.workers {
+        if worker.standing.liveness == Liveness::Suspect {
+            all.push(Finding {
+                name: "OutlastWorkersLost".to_owned(),
+                what: format!("worker {} is silent", worker.name),
+                evidence: format!(
+                    "last heard of {} ago; it holds {} jobs, which move when its lease ends",
+                    Lasting(facts.now.since(worker.last_heartbeat)),
+                    worker.in_flight
+                ),
+                remedy: "see whether its machine and network are well".to_owned(),
+                href: Some(format!("workers/{}", worker.id)),
+                ..plain()
+            });
+        } else if let Some(unhealthy) = &worker.unhealthy {
+            all.push(Finding {
+                name: "OutlastWorkerUnhealthy".to_owned(),
+                what: format!("worker {} is unhealthy and takes no jobs", worker.name),
+                evidence: format!(
+                    "{}, for {}",
+                    unhealthy.reason,
+                    Lasting(facts.now.since(unhealthy.since))
+                ),
+                remedy: "repair what its check names; it comes back by itself".to_owned(),
+                href: Some(format!("workers/{}", worker.id)),
+                ..plain()
+            });
+        }
+        if all.len() > 20 {
+            break;
+        }
+    }
+}
+
+fn stuck_workflows(facts: &Facts, all: &mut Vec<Finding>) {
+    if facts.workflow_lag > WORKFLOW_LAG {
+        all.push(Finding {
+            name: "OutlastWorkflowsStuck".to_owned(),
+            is_worst: true,
+            what: "workflows do not move on".to_owned(),
+            evidence: format!(
+                "the oldest end of a job has waited for {}",
+                Lasting(facts.workflow_lag)
+            ),
+            remedy: "the log of the servers says why".to_owned(),
+            href: Some("workflows?status=running".to_owned()),
+        });
+    }
+}
+
+fn queues(facts: &Facts, all: &mut Vec<Finding>) {
+    let waits = |queue: &QueueStats| queue.oldest_available.map(|oldest| facts.now.since(oldest));
+    let old = facts.queues.iter().filter(|queue| waits(queue).is_some_and(|waits| waits > OLD));
+    for queue in old.take(OF_ONE_MAX) {
+        let link = Some(format!("queues/{}", encoded(&queue.name)));
+        let waits = Lasting(waits(queue).unwrap_or_default());
+        let waiting = Count(queue.available);
+        all.push(if queue.paused {
+            Finding {
+                name: "OutlastQueuePaused".to_owned(),
+                what: format!("queue {} is paused, and {waiting} jobs wait in it", queue.name),
+                evidence: format!("the oldest has waited for {waits}"),
+                remedy: "resume it when what it was paused for is over".to_owned(),
+                href: link,
+                ..plain()
+            }
+        } else {
+            Finding {
+                name: "OutlastBacklogOld".to_owned(),
+                what: format!("{waiting} jobs wait in queue {}", queue.name),
+                evidence: format!("the oldest has waited for {waits}"),
+                remedy: "more workers or slots, or a limit that lets more of them run".to_owned(),
+                href: link,
+                ..plain()
+            }
+        });
+    }
+}

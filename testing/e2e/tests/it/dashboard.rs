@@ -1,0 +1,282 @@
+//! The dashboard: what its pages show, what its buttons do, and that a browser finds no fault.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::{Api, Reply, Run, Scene, ServerOptions, WorkerOptions, skip};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+/// How soon pages show what happened.
+const SOON: Duration = Duration::from_secs(3);
+/// Longest page, and longest update, in bytes.
+const PAGE_MAX: usize = 60 * 1024;
+const UPDATE_MAX: usize = 4 * 1024;
+/// A text that would run as a script if a page did not escape it.
+const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
+
+const PAGES: [&str; 16] = [
+    "/",
+    "/jobs",
+    "/waiting",
+    "/queues",
+    "/workers",
+    "/deploy",
+    "/losses",
+    "/failures",
+    "/dead-letters",
+    "/limits",
+    "/schedules",
+    "/workflows",
+    "/events",
+    "/servers",
+    "/actions",
+    "/actions/core.echo",
+];
+
+fn page(api: &Api, path: &str) -> String {
+    let reply = api.get(path);
+    assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+    reply.text
+}
+
+fn live(api: &Api, path: &str) -> Value {
+    let path = path.trim_start_matches('/').replace('/', "%2F");
+    api.get(&format!("/live?page={path}")).expect(200)
+}
+
+fn press(api: &Api, path: &str, fields: &str) -> Reply {
+    let kind = "application/x-www-form-urlencoded";
+    api.try_send(Method::POST, path, kind, Some(fields.as_bytes().to_vec())).expect("an answer")
+}
+
+/// Everything that a page can be about, with texts that would do harm.
+fn furnished(scene: &Scene) -> Vec<String> {
+    let api = scene.api();
+    let failing = Run::action("core.fail").parameter("message", json!(HOSTILE));
+    let failed = scene.run(failing.with("retry", json!({"max_attempts": 1})));
+    scene.await_status(&failed, "failed", within(LEASE));
+    let waiting =
+        api.ojs_enqueue("nobody.does", &json!({"queue": "far", "keys": {"tenant": HOSTILE}}));
+    let limit = json!({"scope": "key", "of": "tenant", "concurrency": 1});
+    let _ = api.try_send(
+        Method::PUT,
+        "/api/v1/limits/each",
+        "application/json",
+        Some(limit.to_string().into_bytes()),
+    );
+    let schedule =
+        json!({"cron": "0 2 * * *", "action_ref": "core.echo", "parameters": {"message": HOSTILE}});
+    let _ = api.try_send(
+        Method::PUT,
+        "/api/v1/schedules/night",
+        "application/json",
+        Some(schedule.to_string().into_bytes()),
+    );
+    let steps = json!([{"name": "a", "action": "core.noop"}, {"name": "b", "action": "core.echo", "after": "a", "with": {"message": HOSTILE}}]);
+    let workflow = api
+        .post("/api/v1/workflows", &json!({"workflow": {"name": HOSTILE, "steps": steps}}))
+        .expect(201);
+    let workflow = workflow["data"]["id"].as_str().expect("an id").to_owned();
+    vec![
+        format!("/jobs/{failed}"),
+        format!("/jobs/{waiting}"),
+        "/queues/far".to_owned(),
+        "/limits/each".to_owned(),
+        "/schedules/night".to_owned(),
+        format!("/workflows/{workflow}"),
+    ]
+}
+
+#[test]
+fn every_page_is_small_escapes_texts_and_has_relative_links_only() {
+    let scene = Scene::start();
+    let worker = scene.worker("one");
+    let mut paths = furnished(&scene);
+    paths.extend(PAGES.map(str::to_owned));
+    paths.push(format!("/workers/{}", worker.id()));
+    for path in &paths {
+        let html = page(scene.api(), path);
+        assert!(html.len() <= PAGE_MAX, "{path} has {} bytes", html.len());
+        assert!(!html.contains("<script>alert") && !html.contains("<img"), "{path}: {html}");
+        for absolute in ["href=\"/", "src=\"/", "action=\"/", "href=\"http", "style=", "onclick"] {
+            assert!(!html.contains(absolute), "{path} has {absolute}: {html}");
+        }
+        let live = live(scene.api(), path);
+        let length = live.to_string().len();
+        assert!(length <= UPDATE_MAX || path == "/events", "{path}: an update of {length} bytes");
+    }
+    let headers = scene.api().get("/jobs").headers;
+    let policy = headers["content-security-policy"].to_str().expect("text");
+    assert!(policy.contains("default-src 'none'") && policy.contains("require-trusted-types-for"));
+    assert_eq!(headers["cache-control"], "no-store");
+    let gone = scene.api().get("/jobs/0198c0de-71f3-7000-8000-000000000000");
+    assert_eq!(gone.status, 404);
+    assert!(gone.text.contains("is not known") && gone.text.contains("</html>"), "{}", gone.text);
+}
+
+/// A long argument is cut, and the page says so.
+#[test]
+fn long_argument_does_not_make_a_long_page() {
+    let scene = Scene::start();
+    let id = scene.run(Run::action("core.echo").parameter("message", json!("x".repeat(900_000))));
+    let html = page(scene.api(), &format!("/jobs/{id}"));
+    assert!(html.len() < 16 * 1024, "{} bytes", html.len());
+    assert!(html.contains("Cut: they have"), "{html}");
+}
+
+#[test]
+fn killed_engine_is_on_losses_and_on_its_jobs_within_three_seconds() {
+    let scene = Scene::start();
+    let worker = scene.worker("first");
+    let jobs: Vec<String> =
+        (0..3).map(|_| scene.run(Run::holding_once(Duration::from_secs(120)))).collect();
+    for job in &jobs {
+        scene.await_status(job, "running", within(LEASE));
+    }
+    worker.kill_engine();
+    let killed = Instant::now();
+    let shown = eventually("the losses are shown", within(SOON), || {
+        let rows = live(scene.api(), "/losses")["whole"]["losses"].as_array()?.clone();
+        let again =
+            |row: &Value| row["cells"][9]["text"].as_str().is_some_and(|text| !text.is_empty());
+        (rows.len() == 3 && rows.iter().all(again)).then_some(rows)
+    });
+    assert!(killed.elapsed() < within(SOON), "after {:?}", killed.elapsed());
+    let html = page(scene.api(), "/losses");
+    assert_eq!(html.matches("data-testid=\"loss\"").count(), 3, "{html}");
+    for row in &shown {
+        let job = row["cells"][1]["text"].as_str().expect("a job");
+        assert!(jobs.iter().any(|it| it == job), "{row}");
+        let lost = &scene.api().attempts(job)[0];
+        let cells: Vec<&str> = row["cells"]
+            .as_array()
+            .expect("cells")
+            .iter()
+            .map(|it| it["text"].as_str().expect("text"))
+            .collect();
+        let of_api = |name: &str| lost[name].as_str().unwrap_or_default().to_owned();
+        assert_eq!((cells[3], cells[4]), ("first", "engine_killed"), "{row}");
+        assert_eq!(cells[5], of_api("evidence"), "{row}");
+        assert_eq!(cells[6], "loss", "{row}");
+        let html = page(scene.api(), &format!("/jobs/{job}"));
+        assert!(
+            html.contains("lost on first (engine_killed)") || html.contains("at attempt 2"),
+            "{html}"
+        );
+        assert!(
+            html.contains("data-testid=\"attempt\"") && html.contains("<td>loss</td>"),
+            "{html}"
+        );
+    }
+}
+
+#[test]
+fn button_does_what_it_says_and_a_stale_one_says_why_not() {
+    let scene = Scene::start();
+    let _worker = scene.worker("one");
+    let api = scene.api();
+    let held = scene.run(Run::holding(Duration::from_secs(120)));
+    scene.await_status(&held, "running", within(LEASE));
+    assert!(page(api, &format!("/jobs/{held}")).contains("if_status"));
+    // What the page was decided on is over.
+    let stale = press(api, &format!("/jobs/{held}/cancel"), "if_status=requested");
+    assert_eq!(stale.status, 409, "{}", stale.text);
+    assert!(
+        stale.text.contains("is running, not requested; nothing was changed"),
+        "{}",
+        stale.text
+    );
+    assert_eq!(api.execution(&held)["status"], "running");
+    let cancelled = press(api, &format!("/jobs/{held}/cancel"), "if_status=running");
+    assert_eq!(cancelled.status, 200, "the browser was sent to the page: {}", cancelled.text);
+    assert!(cancelled.text.contains("Done: it is cancelled."), "{}", cancelled.text);
+    assert_eq!(api.execution(&held)["status"], "cancelled");
+
+    let copy = press(api, &format!("/jobs/{held}/rerun"), "");
+    assert!(copy.text.contains("this is the copy"), "{}", copy.text);
+    assert_eq!(press(api, "/queues/default/pause", "").status, 200);
+    assert!(page(api, "/queues/default").contains("Resume"));
+    assert_eq!(press(api, "/queues/default/resume", "").status, 200);
+    let run = press(api, "/actions/core.echo/run", "p.message=hello&queue=");
+    assert!(run.text.contains("Job of core.echo"), "{}", run.text);
+    let wrong = press(api, "/actions/core.sleep/run", "p.duration=long");
+    assert_eq!(wrong.status, 422, "{}", wrong.text);
+    assert!(wrong.text.contains("Not done:") && wrong.text.contains("duration"), "{}", wrong.text);
+}
+
+const OPERATOR: &str = "an-operator-token-for-tests";
+const VIEWER: &str = "a-viewer-token-for-tests";
+
+#[test]
+fn reader_sees_no_button_that_is_not_allowed() {
+    let tokens = json!([
+        {"name": "boss", "role": "operator", "token": OPERATOR},
+        {"name": "night", "role": "viewer", "token": VIEWER},
+    ]);
+    let options = ServerOptions::default().set("server.tokens", tokens);
+    let scene = Scene::with(options).acting_as(OPERATOR);
+    let job = scene.run(Run::short());
+    let path = format!("/jobs/{job}");
+    let boss = page(scene.api(), &path);
+    assert!(
+        boss.contains("method=\"post\"") && boss.contains("Signed in as boss, operator"),
+        "{boss}"
+    );
+    let viewer = Api::new(scene.api().url()).with_token(VIEWER);
+    let seen = page(&viewer, &path);
+    assert!(!seen.contains("method=\"post\""), "{seen}");
+    assert!(seen.contains("The role viewer does not allow everything"), "{seen}");
+    let refused = press(&viewer, &format!("{path}/cancel"), "if_status=requested");
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    let nobody = Api::new(scene.api().url());
+    assert_eq!(nobody.get(&path).status, 401);
+    assert_eq!(nobody.get("/live?page=jobs").status, 401);
+}
+
+#[test]
+fn page_of_another_site_presses_no_button() {
+    let scene = Scene::start();
+    let job = scene.run(Run::short());
+    let path = format!("/jobs/{job}/cancel");
+    let headers = [("Origin", "http://evil.example"), ("Sec-Fetch-Site", "cross-site")];
+    let refused = scene.api().post_with(&path, &headers, &json!({}));
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    assert_eq!(scene.api().execution(&job)["status"], "requested");
+}
+
+/// Loads each page in Chromium: no error in its console, and the script has run under the policy.
+#[test]
+fn browser_finds_no_fault_on_any_page() {
+    if !skip::has("chromium", "chromium") {
+        return;
+    }
+    let scene = Scene::start();
+    let worker = scene.worker_with(&WorkerOptions::named("one"));
+    let mut paths = furnished(&scene);
+    paths.extend(PAGES.map(str::to_owned));
+    paths.push(format!("/workers/{}", worker.id()));
+    let profile = tempfile::tempdir().expect("a folder");
+    for path in &paths {
+        let url = format!("{}{path}", scene.api().url());
+        let output = Command::new("chromium")
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=1800", "--dump-dom"])
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .arg(&url)
+            .stdin(Stdio::null())
+            .output()
+            .expect("Chromium starts");
+        let (dom, log) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let complaints: Vec<&str> = log.lines().filter(|line| line.contains(":CONSOLE")).collect();
+        assert!(complaints.is_empty(), "{path}: {complaints:?}");
+        // The script shows its switches, and has told the times.
+        assert!(dom.contains("Times: UTC") && !dom.contains("id=\"zone\" hidden"), "{path}: {dom}");
+        assert!(
+            dom.contains("id=\"contact\"") && !dom.contains("since 20"),
+            "{path}: contact was lost: {dom}"
+        );
+    }
+}

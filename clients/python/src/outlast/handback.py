@@ -78,16 +78,16 @@ def main(descriptor: int) -> None:
 
 def end_children() -> None:
     """Kills the programs that handlers have started and left behind, where they can be listed."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-            children = [int(pid) for pid in file.read().split()]
-    except OSError:
-        return
-    for child in children:
+    for folder in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
         try:
-            os.kill(child, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+            with open(f"/proc/{folder}/stat", encoding="ascii", errors="replace") as file:
+                # The name, in brackets, may hold anything; the parent follows the state.
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                os.kill(int(folder), signal.SIGKILL)
+        except (OSError, ValueError, IndexError):
+            # No process, or one that has just ended.
+            continue
 
 
 def report(transport: Transport, body: Mapping[str, Any], end: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 import uuid
@@ -186,23 +187,25 @@ class Client:
         """Follows events, from now on, or after the event with the id `after`.
 
         It reconnects by itself and goes on after the last event, so none is missed or repeated.
-        The events of one job end with the job.
+        The events of one job are all of them, and end with the job.
         """
         query = {"job_id": job, "types": ",".join(types), "queues": ",".join(queues)}
-        if after is None and job is None:
-            # So that nothing is missed if the connection is lost before the first event.
-            after = self._newest_event()
-        return self._follow({name: value for name, value in query.items() if value}, after)
-
-    def _newest_event(self) -> Optional[str]:
-        try:
-            path = "/api/v1/events?stream=false&newest=true&limit=1"
-            cursor = self._transport.send("GET", path).get("next_cursor")
-            return None if cursor is None else str(cursor)
-        except Refused as refused:
-            if refused.status in (404, 405):
-                return None
-            raise
+        asked = {name: value for name, value in query.items() if value}
+        first: List[Event] = []
+        if after is None:
+            # What has happened to a job so far, or where all events are now: nothing is missed if
+            # the connection is lost before the first event.
+            page = dict(asked) if job is not None else {"newest": "true", "limit": "1"}
+            try:
+                path = f"/api/v1/events?{urlencode({**page, 'stream': 'false'})}"
+                answer = self._transport.send("GET", path)
+            except Refused as refused:
+                if refused.status not in (404, 405):
+                    raise
+                return self._polled_events(asked, after)
+            first = [event_of(raw) for raw in answer["data"]] if job is not None else []
+            after = first[-1].id if first else answer.get("next_cursor")
+        return itertools.chain(first, self._follow(asked, after))
 
     def _follow(self, query: Mapping[str, str], after: Optional[str]) -> Iterator[Event]:
         backoff = Backoff()

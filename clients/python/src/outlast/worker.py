@@ -127,6 +127,7 @@ class Worker:
         self._is_draining = False
         self._is_quiet = self._was_ordered_quiet = False
         self._beat_wanted = threading.Event()
+        self._beat_lock = threading.Lock()
         self._is_over = threading.Event()
         self._fetch_has_ended = threading.Event()
         # Jobs are fetched once the server knows the worker.
@@ -240,8 +241,11 @@ class Worker:
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""
         self._fetch_has_ended.wait(1.0)
+        self._is_over.set()
         try:
-            self._beat("terminated")
+            # After all others.
+            with self._beat_lock:
+                self._beat("terminated")
         except OutlastError as error:
             # The word is Outlast's own; its lease says the same, later.
             log.debug("no goodbye: %s", error)
@@ -262,7 +266,10 @@ class Worker:
         while not self._is_over.is_set():
             self._beat_wanted.clear()
             try:
-                self._beat("terminate" if self._is_draining else self._own_state())
+                with self._beat_lock:
+                    if self._is_over.is_set():
+                        return
+                    self._beat("terminate" if self._is_draining else self._own_state())
                 backoff.reset()
                 pause = self.lease / 6 * random.uniform(0.9, 1.0)
             except OutlastError as error:

@@ -25,10 +25,13 @@ class Handlers:
         self._may_raise = False
         self._latest: Optional[JobContext] = None
 
-    def accept(self, fetched: Any) -> JobContext:
+    def accept(self, fetched: Any, stopped: Optional[str]) -> JobContext:
         """The job that runs next: it can be stopped from now on."""
-        self._latest = JobContext(fetched, self._kept.store, self._kept.load)
-        return self._latest
+        job = JobContext(fetched, self._kept.store, self._kept.load)
+        if stopped is not None:
+            job.stop(stopped)
+        self._latest = job
+        return job
 
     def stop(self, reason: str) -> None:
         if self._latest is not None:
@@ -95,7 +98,7 @@ def main(orders: int, answers: int, reference: str, server: str) -> None:
                 handlers.stop(order["stop"])
                 continue
             with changed:
-                wanted.append(handlers.accept(order["run"]))
+                wanted.append(handlers.accept(order["run"], order["stopped"]))
                 changed.notify()
         # The worker has gone: its job runs elsewhere, so it must not go on here.
         os.killpg(0, signal.SIGKILL)

@@ -73,7 +73,14 @@ class Client:
         self._is_outlast: Optional[bool] = None
 
     def close(self) -> None:
+        """Closes its connections."""
         self._transport.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     # Jobs
 

@@ -74,13 +74,16 @@ class Child:
                 while data:
                     data = data[os.write(self._orders, data) :]
         except OSError:
-            # It has ended, which `run` notices.
+            # It has ended, which `outcome` notices.
             pass
 
-    def run(self, fetched: Mapping[str, Any], job: JobContext) -> Outcome:
-        """Runs a job to its end, or to the end of the process."""
+    def begin(self, fetched: Mapping[str, Any], stop_reason: Optional[str]) -> None:
+        """Runs a job, which may have been stopped already."""
         self.jobs += 1
-        self._write({"run": fetched})
+        self._write({"run": fetched, "stopped": stop_reason})
+
+    def outcome(self, job: JobContext) -> Outcome:
+        """Waits for the end of the job, or of the process."""
         answer = self._read()
         if answer is not None:
             return Outcome(answer["done"]["path"], answer["done"]["fields"])

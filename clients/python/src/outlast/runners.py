@@ -164,12 +164,12 @@ class InProcess(Runner):
     def perform(self) -> Outcome:
         child = self._processes.take()
         with self._lock:
+            # A stop before this is told with the job, one after it by itself.
+            child.begin(self._raw, self.job.stop_reason)
             self._child = child
             if self._is_killed:
                 child.kill()
-            elif self.job.cancelled.is_set():
-                child.stop(self.job.stop_reason or "cancelled")
-        outcome = child.run(self._raw, self.job)
+        outcome = child.outcome(self.job)
         with self._lock:
             self._child = None
         self._processes.give_back(child)

@@ -344,7 +344,7 @@ class Worker:
     def _free(self) -> int:
         if not self._is_known or self._is_quiet or self._was_ordered_quiet or self._is_cut_off:
             return 0
-        return min(self.concurrency - len(self._running), FETCH_MAX)
+        return max(min(self.concurrency - len(self._running), FETCH_MAX), 0)
 
     def _fetch(self, free: int) -> None:
         body = {

@@ -56,7 +56,8 @@ class InThreads(unittest.TestCase):
         ):
             error = InThread(task(function), context("t")).perform().fields["error"]
             self.assertEqual((error["type"], error["retryable"]), (type, retryable))
-        self.assertEqual(InThread(None, context("t")).perform().fields["error"]["type"], "no_handler")
+        unknown = InThread(None, context("t")).perform().fields["error"]
+        self.assertEqual(unknown["type"], "no_handler")
         wrong = InThread(task(lambda: 7), context("t", 1)).perform().fields["error"]
         self.assertEqual(wrong["type"], "invalid_args")
 
@@ -97,9 +98,7 @@ class InThreads(unittest.TestCase):
 
             current_job().sleep(30)
 
-        outcome, took = stopped_soon(
-            InThread(task(waits), context("t", timeout_ms=100)), "timeout"
-        )
+        outcome, took = stopped_soon(InThread(task(waits), context("t", timeout_ms=100)), "timeout")
         self.assertEqual(outcome.fields["error"]["type"], "timeout")
         self.assertLess(took, 5)
 
@@ -123,7 +122,8 @@ class OnALoop(unittest.TestCase):
             await asyncio.sleep(seconds)
             return seconds
 
-        self.assertEqual(InLoop(task(naps), context("t", 0.01), loop).perform().fields, {"result": 0.01})
+        done = InLoop(task(naps), context("t", 0.01), loop).perform()
+        self.assertEqual(done.fields, {"result": 0.01})
         outcome, took = stopped_soon(InLoop(task(naps), context("t", 60), loop))
         self.assertEqual(outcome.fields["error"]["type"], "shutdown")
         self.assertLess(took, 5)

@@ -23,7 +23,10 @@ JOB = {"id": "j", "type": "t", "state": "available", "queue": "q", "args": []}
 
 
 class Site:
-    """A server; `answers` are (status, headers, body, pause) in turn, the last one again and again."""
+    """A server that gives `answers` in turn, the last one again and again.
+
+    Each is (status, headers, body, pause); with status 0 the connection is closed.
+    """
 
     def __init__(self, *answers):
         self.requests = []
@@ -35,7 +38,8 @@ class Site:
 
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
-                site.requests.append((self.command, self.path, self.headers, self.rfile.read(length)))
+                body = self.rfile.read(length)
+                site.requests.append((self.command, self.path, self.headers, body))
                 status, headers, body, pause = answers.pop(0) if len(answers) > 1 else answers[0]
                 time.sleep(pause)
                 if status == 0:

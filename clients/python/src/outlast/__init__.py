@@ -1,12 +1,12 @@
 """Enqueue jobs and run them, on an Outlast server or any other of the Open Job Spec.
 
-    app = Outlast("http://localhost:8080")
+app = Outlast("http://localhost:8080")
 
-    @app.job("email.send", retries=5, queue="mail")
-    def send(to: str, body: str) -> dict: ...
+@app.job("email.send", retries=5, queue="mail")
+def send(to: str, body: str) -> dict: ...
 
-    send.enqueue("a@example.org", body="hi")    # a producer
-    app.run(concurrency=8)                      # a worker; or: outlast-worker mymodule:app
+send.enqueue("a@example.org", body="hi")    # a producer
+app.run(concurrency=8)                      # a worker; or: outlast-worker mymodule:app
 """
 
 from .app import Outlast, Task

@@ -189,7 +189,9 @@ class Outlast:
         if type is None:
             module = function.__module__
             if module in ("__main__", CHILD_NAME):
-                raise UsageError('a handler of a script needs a type, such as @app.job("mail.send")')
+                raise UsageError(
+                    'a handler of a script needs a type, such as @app.job("mail.send")'
+                )
             type = f"{module}.{function.__qualname__}".replace("<locals>.", "")
         if type in self.tasks:
             raise UsageError(f"there are two handlers for {type!r}")
@@ -224,7 +226,7 @@ def reference_of_main() -> str:
     spec = getattr(main, "__spec__", None)
     if spec is not None and spec.name:
         return f"{spec.name}:"
-    path = getattr(main, "__file__", None)
+    path: Optional[str] = getattr(main, "__file__", None)
     if path is None:
         raise UsageError("handlers in processes need a program in a file")
     return os.path.abspath(path)

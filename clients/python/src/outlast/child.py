@@ -51,14 +51,15 @@ class Handlers:
     def run(self, job: JobContext) -> Outcome:
         task = self.app.tasks.get(job.type)
         call = bound(task, job)
-        if isinstance(call, Outcome) or task is None:
+        if isinstance(call, Outcome):
             return call
+        is_async = task is not None and task.is_async
 
         def perform() -> Outcome:
             self._may_raise = True
             # It may have been stopped before it began.
             job.raise_if_cancelled()
-            if task.is_async:
+            if is_async:
                 return asyncio.run(awaited(call, job))
             return called(call, job)
 

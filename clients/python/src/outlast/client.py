@@ -42,8 +42,8 @@ class Client:
     """Talks to an Outlast server, or to any other server of the Open Job Spec.
 
     `url` may name several servers of one deployment, with commas between them. What is left out is
-    read from `OUTLAST_SERVER`, and `OUTLAST_TOKEN` or `OUTLAST_TOKEN_FILE`. Any number of threads may
-    use one client. A program of asyncio calls it with `asyncio.to_thread`.
+    read from `OUTLAST_SERVER`, and `OUTLAST_TOKEN` or `OUTLAST_TOKEN_FILE`. Any number of threads
+    may use one client. A program of asyncio calls it with `asyncio.to_thread`.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Client:
     def enqueue(self, type: str, args: Sequence[Any] = (), **options: Any) -> Job:
         """Stores a job. It is on the server's disk when this returns.
 
-        `options` are those of `Options`. The request may be repeated: there is one job all the same.
+        `options` are those of `Options`. The request may be repeated: there is one job even so.
         """
         return self.enqueue_job(NewJob(type, args, Options.of(options)))
 
@@ -237,9 +237,7 @@ class Client:
                     raise
                 time.sleep(backoff.pause(refused.retry_after))
 
-    def _polled_events(
-        self, query: Mapping[str, str], after: Optional[str]
-    ) -> Iterator[Event]:
+    def _polled_events(self, query: Mapping[str, str], after: Optional[str]) -> Iterator[Event]:
         """The standard's own way, for servers without a stream."""
         backoff = Backoff(0.2, 2.0)
         while True:
@@ -316,8 +314,7 @@ class Client:
         for field, value in (("timezone", time_zone), ("overlap_policy", overlap)):
             if value is not None:
                 body[field] = value
-        answer = self._transport.send("POST", "/ojs/v1/cron", body)
-        return answer.get("cron") or answer
+        return cron_of(self._transport.send("POST", "/ojs/v1/cron", body))
 
     def schedules(self) -> List[Mapping[str, Any]]:
         answer = self._transport.send("GET", "/ojs/v1/cron")
@@ -331,8 +328,7 @@ class Client:
 
     def _switch(self, name: str, enabled: bool) -> Mapping[str, Any]:
         path = f"/ojs/v1/cron/{quote(name, safe='')}"
-        answer = self._transport.send("PATCH", path, {"enabled": enabled})
-        return answer.get("cron") or answer
+        return cron_of(self._transport.send("PATCH", path, {"enabled": enabled}))
 
     def remove_schedule(self, name: str) -> None:
         """Removes a schedule. Its jobs stay; that it is not there is not an error."""
@@ -340,6 +336,11 @@ class Client:
             self._transport.send("DELETE", f"/ojs/v1/cron/{quote(name, safe='')}")
         except NotFound:
             pass
+
+
+def cron_of(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = answer.get("cron") or answer
+    return found
 
 
 def workflow_path(id: str) -> str:
@@ -366,7 +367,8 @@ def event_of(raw: Mapping[str, Any], id: Optional[str] = None) -> Event:
 
 def read_events(lines: Any) -> Iterator[Event]:
     """Reads Server-Sent Events: a cursor in `id`, and JSON in `data`."""
-    id, data = None, []
+    id: Optional[str] = None
+    data: List[str] = []
     for line in lines:
         name, _colon, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value

@@ -26,7 +26,7 @@ class Unreachable(OutlastError):
 
 
 class Refused(OutlastError):
-    """The server refused. Nothing was done, except that a status of 500 and above leaves it open."""
+    """The server refused. Nothing was done; a status of 500 and above leaves that open."""
 
     def __init__(
         self, status: int, error: Mapping[str, Any], retry_after: Optional[float] = None

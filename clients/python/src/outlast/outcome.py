@@ -6,7 +6,7 @@ import asyncio
 import json
 import traceback
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional, Union
 
 from .errors import JobCancelled, Permanent
 
@@ -71,7 +71,7 @@ def outcome_of(error: BaseException, job: "JobContext") -> Outcome:
     return failed(type(error).__name__, str(error), frames=frames)
 
 
-def bound(task: "Optional[Task[Any, Any]]", job: "JobContext") -> Any:
+def bound(task: "Optional[Task[Any, Any]]", job: "JobContext") -> Union[Outcome, Callable[[], Any]]:
     """The call of the handler, or the outcome of a job that has none."""
     if task is None:
         # Another worker may have one, of a newer version say.
@@ -87,7 +87,7 @@ def called(call: Callable[[], Any], job: "JobContext") -> Outcome:
     """Calls a handler that is no coroutine."""
     try:
         return completed(call())
-    except BaseException as error:  # noqa: BLE001: whatever a handler raises ends only its attempt
+    except BaseException as error:  # whatever a handler raises ends only its attempt
         return outcome_of(error, job)
 
 
@@ -97,7 +97,7 @@ async def awaited(call: Callable[[], Any], job: "JobContext") -> Outcome:
         return completed(await call())
     except asyncio.CancelledError as error:
         return outcome_of(JobCancelled(str(error)) if job.stop_reason is None else error, job)
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:
         return outcome_of(error, job)
 
 

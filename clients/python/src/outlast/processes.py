@@ -43,7 +43,9 @@ class Child:
         self._answers = os.fdopen(answers, "rb")
         self._lock = threading.Lock()
         self.jobs = 0
-        code = f"from outlast.child import main; main({orders}, {answer}, {reference!r}, {server!r})"
+        code = (
+            f"from outlast.child import main; main({orders}, {answer}, {reference!r}, {server!r})"
+        )
         try:
             self.process = subprocess.Popen(
                 python(code),

@@ -128,13 +128,13 @@ class InLoop(Runner):
             context.enter(self.job)
             return await awaited(call, self.job)
 
-        self._made = self._loop.run(perform())
-        self._loop.soon(lambda: self._made and self._made.add_done_callback(lambda _: ended.set()))
+        made = self._made = self._loop.run(perform())
+        self._loop.soon(lambda: made.add_done_callback(lambda _: ended.set()))
         if self.job.cancelled.is_set():
             self._cancel()
         ended.wait()
         try:
-            return self._made.result()
+            return made.result()
         except asyncio.CancelledError:
             # Before its first step.
             return called(self.job.raise_if_cancelled, self.job)

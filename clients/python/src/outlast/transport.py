@@ -294,7 +294,8 @@ class Transport:
         response: http.client.HTTPResponse,
         deadline: float,
     ) -> bytes:
-        parts, length = [], 0
+        parts: List[bytes] = []
+        length = 0
         while True:
             self._limit(connection, deadline)
             part = response.read1(1 << 16)
@@ -327,9 +328,7 @@ class Transport:
     def stream(self, path: str, last_event_id: Optional[str]) -> "Lines":
         """Opens a stream of Server-Sent Events, once."""
         server = self.settings.servers[self._used]
-        connection, _kept = self._connection(
-            server, time.monotonic() + self.settings.timeout, True
-        )
+        connection, _kept = self._connection(server, time.monotonic() + self.settings.timeout, True)
         try:
             headers = self._headers(None, None)
             headers["Accept"] = "text/event-stream"

@@ -215,7 +215,9 @@ class Worker:
                 if left:
                     return self._hand_back(left)
             if time >= reports_end:
-                log.error("%d jobs are left: they run elsewhere when the lease is over", len(attempts))
+                log.error(
+                    "%d jobs are left: they run elsewhere when the lease is over", len(attempts)
+                )
                 return 1
 
     def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
@@ -381,7 +383,9 @@ class Worker:
     def _runner(self, fetched: Mapping[str, Any], job: JobContext) -> Runner:
         task = self.app.tasks.get(job.type)
         place = (task.run_in if task is not None else None) or (
-            "loop" if task is not None and task.is_async and self.run_in == "thread" else self.run_in
+            "loop"
+            if task is not None and task.is_async and self.run_in == "thread"
+            else self.run_in
         )
         if place == "process" and self._processes is not None and task is not None:
             return InProcess(task, job, fetched, self._processes)
@@ -449,5 +453,3 @@ def setting(name: str, default: float) -> float:
         return seconds(float(text))
     except ValueError as error:
         raise UsageError(f"{name} is a number of seconds, not {text!r}") from error
-
-

@@ -53,7 +53,7 @@ def batch(
 
 
 class Graph:
-    """Steps that wait for others: `Graph("nightly").step("load", job).step("send", other, "load")`."""
+    """Steps that wait for others: `Graph("night").step("load", job).step("send", other, "load")`."""
 
     def __init__(self, name: Optional[str] = None) -> None:
         self.name = name

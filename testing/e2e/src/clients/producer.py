@@ -4,7 +4,17 @@ import json
 import time
 
 from outlast import (
-    Client, Conflict, Graph, JobFailed, NotFound, Unique, WaitTimeout, WorkflowFailed, batch, chain, group,
+    Client,
+    Conflict,
+    Graph,
+    JobFailed,
+    NotFound,
+    Unique,
+    WaitTimeout,
+    WorkflowFailed,
+    batch,
+    chain,
+    group,
 )
 from tasks import app, forward, send
 
@@ -12,7 +22,9 @@ client = app.client
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 said = {}
 
-said["result"] = send.using(meta={"traceparent": TRACE}).enqueue("ada@x", text="a b", copies=2).wait_result()
+said["result"] = (
+    send.using(meta={"traceparent": TRACE}).enqueue("ada@x", text="a b", copies=2).wait_result()
+)
 forwarded = forward.job("ada@x").using(meta={"traceparent": TRACE})
 inner = client.enqueue_job(forwarded).wait_result()
 said["inner_trace"] = client.get(inner).wait_result()["trace"]
@@ -63,8 +75,13 @@ try:
 except WorkflowFailed as failed:
     said["failed"] = failed.workflow.state
 
-said["schedule"] = client.schedule("yearly", "0 2 1 1 *", to, time_zone="Europe/Vienna")["next_run_at"][-10:]
-said["paused"] = [client.pause_schedule("yearly")["enabled"], client.resume_schedule("yearly")["enabled"]]
+said["schedule"] = client.schedule("yearly", "0 2 1 1 *", to, time_zone="Europe/Vienna")[
+    "next_run_at"
+][-10:]
+said["paused"] = [
+    client.pause_schedule("yearly")["enabled"],
+    client.resume_schedule("yearly")["enabled"],
+]
 client.remove_schedule("yearly")
 client.remove_schedule("yearly")
 said["schedules"] = len(client.schedules())

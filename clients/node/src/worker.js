@@ -31,6 +31,8 @@ const TICK = 50;
 const PATIENCE = 0.7;
 /** How long handlers have after a second SIGTERM. */
 const FORCED_WINDOW = 500;
+/** How long the last fetch of a drain is waited for, and what it may bring. */
+const LAST_FETCH = 1000;
 /** How long the last reports may take after the last handler had to end. */
 const REPORT_WINDOW = 5000;
 /** How long a server's own error may answer the same report. */
@@ -175,7 +177,10 @@ export class Worker {
 
   /** Says goodbye: jobs that came at the last moment run elsewhere at once. */
   async #leave(fetches) {
-    await Promise.race([fetches, sleep(1000)]);
+    await Promise.race([fetches, sleep(LAST_FETCH)]);
+    // What the last fetch has brought is handed back by its own report.
+    const last = [...this.#running.values()].map(({ ended }) => ended);
+    await Promise.race([Promise.all(last), sleep(LAST_FETCH)]);
     const left = new Promise((resolve) => this.#thread.on("message", (message) => message.left && resolve()));
     this.#thread.postMessage({ state: "terminate", jobs: [], leaves: true });
     await Promise.race([left, sleep(2000)]);
@@ -333,6 +338,10 @@ export class Worker {
           if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
             outcome = failed("invalid_result", error.message, { retryable: false });
             continue;
+          }
+          if (error.status === 409) {
+            this.log(`job ${id} is not this worker's any more: ${error.message}`);
+            return;
           }
           const isPermanent = error.status < 500 && !error.isForNow;
           if (isPermanent || now() - began > ERROR_PATIENCE) {

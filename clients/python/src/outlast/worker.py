@@ -47,6 +47,8 @@ TICK = 0.05
 PATIENCE = 0.7
 #: How long handlers have after a second SIGTERM.
 FORCED_WINDOW = 0.5
+#: How long the last fetch of a drain is waited for, and what it may bring.
+LAST_FETCH = 1.0
 #: How long the last reports may take after the last handler had to end.
 REPORT_WINDOW = 5.0
 #: How long a server's own error may answer the same report.
@@ -242,7 +244,10 @@ class Worker:
 
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""
-        self._fetch_has_ended.wait(1.0)
+        self._fetch_has_ended.wait(LAST_FETCH)
+        with self._changed:
+            # What the last fetch has brought is handed back by its own report.
+            self._changed.wait_for(lambda: not self._running, LAST_FETCH)
         self._is_over.set()
         try:
             # After all others.

@@ -29,7 +29,7 @@ export function settingsOf(url, options = {}) {
   const given = url ?? env.OUTLAST_SERVER ?? env.OJS_URL ?? "http://127.0.0.1:8080";
   const servers = given.split(",").map((part) => part.trim().replace(/\/+$/, "")).filter(Boolean);
   for (const server of servers) {
-    const protocol = URL.canParse?.(server) === false ? "" : protocolOf(server);
+    const protocol = protocolOf(server);
     if (protocol !== "http:" && protocol !== "https:") {
       throw new UsageError(`"${server}" is no address; write one such as http://host:8080`);
     }

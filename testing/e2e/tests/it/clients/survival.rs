@@ -48,7 +48,8 @@ fn frozen(language: Language) {
     let mut other = site.worker(Duration::ZERO);
     site.has_started(&job, 2);
     frozen.signal(Signal::CONT);
-    let _line = frozen.await_line(&format!("job {job} is not this worker's any more"), within(LEASE));
+    let _line =
+        frozen.await_line(&format!("job {job} is not this worker's any more"), within(LEASE));
     let _job = site.awaited(&job, "completed");
     let outcomes = site.scene.api().outcomes(&job);
     // The frozen worker's fetch may still have waited for a job, and been given this one.

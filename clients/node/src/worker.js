@@ -80,7 +80,7 @@ export class Worker {
     this.#transport = new Transport(app.client.transport.settings);
   }
 
-  /** Runs until it is told to stop and has stopped; resolves to the exit code. */
+  /** Runs until a signal or an order stops it and nothing runs; resolves to the exit code. */
   async run() {
     const restore = this.signals ? this.#catchSignals() : () => {};
     this.log(`worker ${this.id} takes jobs from ${this.queues.join(", ")}`);

@@ -164,7 +164,7 @@ class InProcess(Runner):
     def perform(self) -> Outcome:
         child = self._processes.take()
         with self._lock:
-            # A stop before this is told with the job, one after it by itself.
+            # A stop before this is sent with the job, one after it by itself.
             child.begin(self._raw, self.job.stop_reason)
             self._child = child
             if self._is_killed:

@@ -141,7 +141,7 @@ class Worker:
     # The main thread: times and signals.
 
     def run(self) -> int:
-        """Runs until it is told to stop and has stopped; returns the exit code."""
+        """Runs until a signal or an order stops it and nothing runs; returns the exit code."""
         if not logging.getLogger().handlers:
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         if self._processes is not None:

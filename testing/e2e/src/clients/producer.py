@@ -86,10 +86,10 @@ client.remove_schedule("yearly")
 client.remove_schedule("yearly")
 said["schedules"] = len(client.schedules())
 
-with Client("http://127.0.0.1:9", retry_for=0) as nobody:
+with Client("http://127.0.0.1:9", retry_for=0) as lonely:
     began = time.monotonic()
     try:
-        nobody.enqueue("t")
+        lonely.enqueue("t")
     except Exception as error:
         said["away"] = [type(error).__name__, time.monotonic() - began < 5]
 print(json.dumps(said))

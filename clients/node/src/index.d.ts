@@ -176,7 +176,7 @@ export class JobContext {
   readonly queue: string;
   readonly args: unknown[];
   readonly meta: Record<string, unknown>;
-  /** Attempts that were charged before this one. */
+  /** Which attempt this is, from 1. Those that were interrupted do not count. */
   readonly attempt: number;
   readonly maxAttempts: number | undefined;
   readonly epoch: number | undefined;

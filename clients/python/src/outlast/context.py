@@ -26,7 +26,7 @@ class JobContext:
         self.queue = str(fetched.get("queue", ""))
         self.args = list(fetched.get("args") or [])
         self.meta: Dict[str, Any] = dict(fetched.get("meta") or {})
-        #: Attempts that were charged before this one, as the standard counts.
+        #: Which attempt this is, from 1. Those that were interrupted do not count.
         self.attempt = int(fetched.get("attempt") or 0)
         self.max_attempts: Optional[int] = fetched.get("max_attempts")
         #: Rises with every claim; Outlast refuses the report of a claim that is not the latest.

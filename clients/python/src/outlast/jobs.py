@@ -26,7 +26,7 @@ class Job:
     state: str
     queue: str
     args: List[Any]
-    #: Attempts that were charged so far.
+    #: Which attempt is the latest, from 1. Those that were interrupted do not count.
     attempt: int
     result: Any
     error: Optional[Mapping[str, Any]]

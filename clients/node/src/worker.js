@@ -295,7 +295,7 @@ export class Worker {
     const { job } = attempt;
     let outcome;
     if (before) await before.ended;
-    if (this.#isDraining && !before) {
+    if (this.#isDraining) {
       // It came when the worker had begun to drain.
       outcome = { path: "nack", fields: { requeue: true } };
     } else {

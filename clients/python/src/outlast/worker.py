@@ -404,7 +404,7 @@ class Worker:
         try:
             if attempt.before is not None:
                 attempt.before.performed.wait()
-            if self._is_draining and attempt.before is None:
+            if self._is_draining:
                 # It came when the worker had begun to drain.
                 outcome = Outcome("nack", {"requeue": True})
             else:

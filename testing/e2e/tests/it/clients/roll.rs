@@ -1,8 +1,9 @@
 //! A rolling deploy of Python workers under load, with deaths in between.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use outlast_e2e::ledger::Trace;
+use outlast_e2e::process_table::since_boot;
 use outlast_e2e::wait::{eventually, within};
 use outlast_e2e::{Api, Process};
 use rustix::process::Signal;
@@ -40,7 +41,7 @@ fn roll(roll: &Roll) {
     for turn in 0..roll.drained + roll.killed {
         std::thread::sleep(roll.pause);
         let mut old = workers.remove(0);
-        busy(&site, &jobs);
+        busy(&site, roll.jobs);
         workers.push(start());
         // A death between drains, as long as there are deaths left.
         if turn % 2 == 1 && turn / 2 < roll.killed {
@@ -58,21 +59,16 @@ fn roll(roll: &Roll) {
 
 /// Waits until several jobs run, so that the next blow hits some.
 #[track_caller]
-fn busy(site: &Site, jobs: &[String]) {
-    let began = Instant::now();
+fn busy(site: &Site, jobs: usize) {
     eventually("jobs run", within(LEASE * 2), || {
-        let running = site.scene.ledger().read();
-        let is_new = |line: &&outlast_e2e::ledger::Line| {
-            line.at + Duration::from_millis(200) > outlast_e2e::process_table::since_boot()
-        };
-        let active = running.iter().filter(is_new).count();
-        (active >= 4 || all_ended(site, jobs)).then_some(())
+        // Reading takes a while: what is new is so before.
+        let lately = since_boot().saturating_sub(Duration::from_millis(300));
+        let traces = site.scene.ledger().traces();
+        let ended = traces.values().filter(|attempts| attempts.iter().any(|one| one.ended));
+        assert!(ended.count() < jobs, "the roll is over before its end");
+        let running = traces.values().flatten().filter(|one| one.last > lately && !one.ended);
+        (running.count() >= 4).then_some(())
     });
-    assert!(!all_ended(site, jobs), "the roll is over before its end, after {:?}", began.elapsed());
-}
-
-fn all_ended(site: &Site, jobs: &[String]) -> bool {
-    jobs.iter().all(|job| site.scene.ledger().of(job).iter().any(|trace| trace.ended))
 }
 
 /// What the attempts came to.
@@ -93,6 +89,7 @@ fn judge(site: &Site, jobs: &[String]) -> Counted {
     for job in jobs {
         let _job = site.awaited(job, "completed");
     }
+    let traces = site.scene.ledger().traces();
     for job in jobs {
         let attempts = api.attempts(job);
         let count = |outcome: &str| attempts.iter().filter(|one| one["outcome"] == outcome).count();

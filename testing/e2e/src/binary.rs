@@ -33,7 +33,7 @@ pub fn outlast() -> &'static Path {
 }
 
 /// Finds `target/<profile>`, from `target/<profile>/deps/<test>`.
-fn profile_dir() -> PathBuf {
+pub(crate) fn profile_dir() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     let mut dir = test.parent().expect("the test lies in a folder");
     if dir.ends_with("deps") {

@@ -22,6 +22,7 @@
 pub mod api;
 pub mod authority;
 pub mod binary;
+pub mod clients;
 pub mod conformance;
 pub mod document;
 pub mod judge;

@@ -10,14 +10,17 @@ use tempfile::TempDir;
 use super::expect::{self, Ids};
 use super::{Block, Step};
 use crate::binary;
+use crate::clients;
 use crate::process::{self, Process};
 use crate::wait::poll;
 
 /// What a command may begin with.
 const MAY_RUN: &[&str] =
-    &["outlast", "curl", "ls", "cat", "mkdir", "chmod", "echo", "python3", "node"];
+    &["outlast", "curl", "ls", "cat", "mkdir", "chmod", "echo", "python3", "node", CLIENT_WORKER];
 /// Programs of pages that run until the end of the page.
 const WORKERS: &[&str] = &["worker.py", "worker.mjs"];
+/// The worker of the packages in `clients/`. It runs until the end of the page, too.
+const CLIENT_WORKER: &str = "outlast-worker";
 /// Commands that only look: they are asked again until they show what the page says.
 const LOOKS: &[&str] = &["list", "show", "stats", "doctor"];
 /// Where a page says its server is.
@@ -40,6 +43,8 @@ pub struct Session {
     ids: Ids,
     /// The Rust program that the page showed last.
     program: Option<String>,
+    /// Where programs of the packages in `clients/` are, if the page uses them.
+    clients: Vec<PathBuf>,
     folder: TempDir,
 }
 
@@ -55,8 +60,9 @@ impl Session {
         let folder = tempfile::Builder::new().prefix("outlast-page-").tempdir().expect("a folder");
         // On a terminal, curl shows no progress.
         std::fs::write(folder.path().join(".curlrc"), "silent\nshow-error\n").expect("a file");
-        let mut session =
-            Self { services: Vec::new(), address: None, ids: Ids::new(), program: None, folder };
+        let clients = clients_of(page, folder.path());
+        let (services, ids) = (Vec::new(), Ids::new());
+        let mut session = Self { services, address: None, ids, program: None, clients, folder };
         for block in super::blocks(page) {
             match block {
                 Block::File { path, text } => session.write(&path, &text),
@@ -83,7 +89,9 @@ impl Session {
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
         let is_variable = |word: &&str| word.contains('=') && !word.starts_with('-');
-        let words: Vec<&str> = step.command.split_whitespace().skip_while(is_variable).collect();
+        // `npx` finds the programs of the packages that the page has installed; here PATH does.
+        let words = step.command.split_whitespace().skip_while(is_variable);
+        let words: Vec<&str> = words.skip_while(|word| *word == "npx").collect();
         let first = words.first().copied().unwrap_or_default();
         if words == ["cargo", "run"] {
             return self.run_program();
@@ -100,7 +108,11 @@ impl Session {
         if let [program, worker] = words[..]
             && WORKERS.contains(&worker)
         {
-            return self.keep(program, worker, &step.shown);
+            return self.keep(program, &[worker], &step.shown);
+        }
+        if first == CLIENT_WORKER {
+            let program = self.client_worker(words[1]);
+            return self.keep(&program, &words[1..], &step.shown);
         }
         let only_looks = words.iter().take(3).any(|word| LOOKS.contains(word));
         let mut last = Err("it was not run".to_owned());
@@ -131,11 +143,20 @@ impl Session {
         Ok(())
     }
 
+    /// The program of the package in whose language an app is.
+    fn client_worker(&self, app: &str) -> String {
+        let node = app.ends_with(".mjs");
+        let of_node = |folder: &&PathBuf| folder.ends_with(".bin");
+        let folder = self.clients.iter().find(|folder| of_node(folder) == node);
+        let folder = folder.cloned().unwrap_or_default();
+        folder.join(CLIENT_WORKER).display().to_string()
+    }
+
     /// Starts a worker that the page has written.
-    fn keep(&mut self, program: &str, file: &str, shown: &[String]) -> Result<(), String> {
+    fn keep(&mut self, program: &str, words: &[&str], shown: &[String]) -> Result<(), String> {
         let mut command = Command::new(program);
-        self.surround(&mut command).arg(file).stdin(Stdio::null());
-        let service = Process::spawn(file, command, self.folder.path());
+        self.surround(&mut command).args(words).stdin(Stdio::null());
+        let service = Process::spawn("worker", command, self.folder.path());
         self.services.push(service);
         let service = self.services.last().expect("it was just pushed");
         let seen = poll(START_MAX, || {
@@ -205,8 +226,8 @@ impl Session {
     fn surround<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let program = binary::outlast().parent().map(Path::to_owned).unwrap_or_default();
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let path: Vec<PathBuf> =
-            std::iter::once(program).chain(std::env::split_paths(&path)).collect();
+        let first = std::iter::once(program).chain(self.clients.iter().cloned());
+        let path: Vec<PathBuf> = first.chain(std::env::split_paths(&path)).collect();
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("OUTLAST_") || text.starts_with("OJS_") {
@@ -250,6 +271,20 @@ impl Session {
         }
         self.address = None;
     }
+}
+
+/// Installs the packages in `clients/` for a page that uses their worker; returns where their
+/// programs are.
+fn clients_of(page: &str, folder: &Path) -> Vec<PathBuf> {
+    if !page.contains(CLIENT_WORKER) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for installed in [clients::python(), clients::node()].into_iter().flatten() {
+        installed.link(folder);
+        found.extend(installed.worker.parent().map(Path::to_owned));
+    }
+    found
 }
 
 impl Drop for Session {

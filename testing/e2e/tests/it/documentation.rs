@@ -20,15 +20,19 @@ const NOTHING_TO_RUN: &[(&str, &str)] = &[
     ("use/transactional-enqueue.md", "its SQL is run by a test of transactions"),
 ];
 
-/// The page whose commands need Python and Node.js.
-const PROGRAMS: &str = "use/languages.md";
+/// The pages whose commands need Python and Node.js.
+const PROGRAMS: &[&str] =
+    &["use/from-bullmq.md", "use/from-celery.md", "use/languages.md", "use/tutorial.md"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn run(page: &Path) -> Result<(), String> {
-    if name(page) == PROGRAMS && !(skip::has("python3", "python3") && skip::has("node", "nodejs")) {
+    let needed = [("python3", "python3"), ("node", "nodejs"), ("npm", "npm")];
+    if PROGRAMS.contains(&&*name(page))
+        && !needed.iter().all(|(it, package)| skip::has(it, package))
+    {
         return Ok(());
     }
     let text = std::fs::read_to_string(page).expect("a page");
@@ -98,7 +102,11 @@ fn every_link_between_pages_leads_somewhere() {
     let mut pages = pages();
     pages.extend(pages_in(&["adr"]));
     let top = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md", "CHANGELOG.md"];
-    pages.extend(top.into_iter().chain(["crates/sdk/README.md"]).map(|name| root().join(name)));
+    pages.extend(
+        top.into_iter()
+            .chain(["crates/sdk/README.md", "clients/python/README.md", "clients/node/README.md"])
+            .map(|name| root().join(name)),
+    );
     let mut dead = Vec::new();
     for page in &pages {
         let text = std::fs::read_to_string(page).expect("a page");

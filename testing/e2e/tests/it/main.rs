@@ -17,6 +17,7 @@ mod affinity;
 mod bad_input;
 mod bench;
 mod bounds;
+mod clients;
 mod clock_jumps;
 mod connections;
 mod containment;

@@ -1,0 +1,44 @@
+// The thread that sends heartbeats: they go on while a handler keeps the event loop busy.
+
+import { parentPort, workerData } from "node:worker_threads";
+
+import { Backoff, now } from "./backoff.js";
+import { Transport, encode } from "./transport.js";
+
+const { settings, lease, said, answered } = workerData;
+const transport = new Transport(settings);
+const backoff = new Backoff(Math.min(200, lease / 12), lease / 12);
+let next, state = "running", jobs = [], beating = false, again = false, leaves = false;
+
+parentPort.on("message", (message) => {
+  ({ state, jobs, leaves } = message);
+  if (message.beat || leaves) void beat();
+});
+void beat();
+
+async function beat() {
+  // One at a time; another one after it if something has changed meanwhile.
+  if (beating) return void (again = true);
+  clearTimeout(next);
+  beating = true;
+  let pause;
+  const sent = now(), isLast = leaves;
+  try {
+    const body = encode({ ...said, state: isLast ? "terminated" : state, active_jobs: jobs });
+    const answer = await transport.once("POST", "/ojs/v1/workers/heartbeat", body, { timeout: lease / 6 });
+    // The main thread may be too busy to read messages, but it must know that a server is there.
+    new Float64Array(answered)[0] = sent;
+    if (!isLast) parentPort.postMessage({ answer: answer ?? {} });
+    backoff.reset();
+    pause = (lease / 6) * (0.9 + Math.random() / 10);
+  } catch (error) {
+    // `terminated` is Outlast's own word; the lease says the same, later.
+    if (!isLast) parentPort.postMessage({ failed: error.message });
+    pause = backoff.pause();
+  }
+  beating = false;
+  // The last word comes after all others.
+  if (isLast) return parentPort.postMessage({ left: true });
+  next = setTimeout(beat, again ? 0 : pause);
+  again = false;
+}

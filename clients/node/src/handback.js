@@ -1,0 +1,38 @@
+// Hands jobs back for a worker that waits for this program, so that no handler runs meanwhile.
+
+import { readFileSync } from "node:fs";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Backoff, now } from "./backoff.js";
+import { Refused } from "./errors.js";
+import { Transport, encode } from "./transport.js";
+
+/** How long the reports may take. */
+const REPORT_MAX = 5000;
+
+const { settings, worker, reports } = JSON.parse(readFileSync(0, "utf8"));
+const transport = new Transport(settings);
+const end = now() + REPORT_MAX;
+
+async function report(body) {
+  for (const backoff = new Backoff(); now() < end; ) {
+    try {
+      const timeout = Math.max(end - now(), 100);
+      await transport.once("POST", "/ojs/v1/workers/nack", encode(body), { timeout });
+      return true;
+    } catch (error) {
+      // 409: it is not this worker's any more.
+      if (error instanceof Refused && error.status < 500 && !error.isForNow) return error.status === 409;
+    }
+    await sleep(backoff.pause());
+  }
+  return false;
+}
+
+let left = 0;
+for (const body of reports) if (!(await report(body))) left += 1;
+if (left === 0) {
+  const goodbye = encode({ worker_id: worker, state: "terminated", active_jobs: [] });
+  await transport.once("POST", "/ojs/v1/workers/heartbeat", goodbye, { timeout: 2000 }).catch(() => {});
+}
+process.exit(left === 0 ? 0 : 1);

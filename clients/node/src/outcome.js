@@ -1,0 +1,48 @@
+// How an attempt ended, as the worker reports it.
+
+import { Permanent } from "./errors.js";
+
+/** Longest message of an error, in characters, and most lines of where it came from. */
+const MESSAGE_MAX = 8192, FRAMES_MAX = 30;
+/** Why a handler was stopped, and what the report says of it. */
+const STOPPED = {
+  cancelled: "the job was cancelled",
+  shutdown: "the worker shuts down",
+  lost: "the worker has lost its server",
+};
+
+export function completed(result) {
+  try {
+    JSON.stringify(result);
+  } catch (error) {
+    return failed("invalid_result", `the result is no JSON: ${error.message}`, { retryable: false });
+  }
+  return { path: "ack", fields: { result } };
+}
+
+export function failed(type, message, { retryable = true, stack } = {}) {
+  const error = { type, message: String(message).slice(0, MESSAGE_MAX), retryable };
+  if (stack) error.details = { backtrace: stack.split("\n").slice(0, FRAMES_MAX) };
+  return { path: "nack", fields: { error } };
+}
+
+/** It uses up no retry, but for a timeout. A job that was cancelled stays cancelled. */
+export function stopped(job) {
+  if (job.stopReason === "timeout") return failed("timeout", `it ran longer than its ${job.timeout} ms`);
+  return failed("shutdown", STOPPED[job.stopReason] ?? "the worker stopped it");
+}
+
+/** What a handler threw means. */
+export function outcomeOf(thrown, job) {
+  // Whatever it throws once it was stopped, it throws because of that.
+  if (job.stopReason !== undefined) return stopped(job);
+  if (!(thrown instanceof Error)) return failed("Error", thrown);
+  const type = thrown.name !== "Error" ? thrown.name : (thrown.constructor?.name ?? "Error");
+  if (thrown instanceof Permanent) {
+    return failed(thrown.type, thrown.message, { retryable: false, stack: thrown.stack });
+  }
+  return failed(type, thrown.message, { stack: thrown.stack });
+}
+
+export const textOf = ({ fields: { error, requeue } }) =>
+  requeue ? "handed back" : error ? `${error.type}: ${error.message}` : "completed";

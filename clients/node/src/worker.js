@@ -1,0 +1,357 @@
+// A worker: fetches jobs, runs their handlers, beats, and ends without losing one.
+//
+//     running ──SIGTERM, an order──▶ draining ──none runs──▶ goodbye, exit code 0
+//       │ ▲                            │
+//     quiet order, SIGTSTP             └─ grace over, 2nd SIGTERM ─▶ stopping ─▶ handed back
+//       ▼ │                                                          (3rd SIGTERM: exit code 1)
+//      quiet ──resume, SIGCONT
+//
+// It takes no more jobs than it has slots. Heartbeats have a thread of their own (`beats.js`).
+
+import { spawnSync } from "node:child_process";
+import { randomUUID } from "node:crypto";
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { Worker as Thread } from "node:worker_threads";
+
+import { Backoff, now } from "./backoff.js";
+import { JobContext, runIn } from "./context.js";
+import { Refused, UsageError } from "./errors.js";
+import { completed, failed, outcomeOf, textOf } from "./outcome.js";
+import { Transport, encode } from "./transport.js";
+
+/** Most jobs of one fetch, and longest that a server lets it wait for one. */
+const FETCH_MAX = 1000, FETCH_WAIT = 10_000;
+/** Pause after an empty answer of a server that does not wait for jobs. */
+const POLL_PAUSE = 1000;
+/** How often the times are looked at. */
+const TICK = 50;
+/** The part of a lease after which handlers are stopped for want of a server. */
+const PATIENCE = 0.7;
+/** How long handlers have after a second SIGTERM. */
+const FORCED_WINDOW = 500;
+/** How long the last fetch of a drain is waited for, and what it may bring. */
+const LAST_FETCH = 1000;
+/** How long the last reports may take after the last handler had to end. */
+const REPORT_WINDOW = 5000;
+/** How long a server's own error may answer the same report. */
+const ERROR_PATIENCE = 300_000;
+
+const setting = (name, standard) => {
+  const text = process.env[name];
+  if (!text) return standard;
+  const seconds = Number(text);
+  if (!(seconds >= 0)) throw new UsageError(`${name} is a number of seconds, not ${text}`);
+  return seconds * 1000;
+};
+
+export class Worker {
+  #transport;
+  #running = new Map();
+  #signals = 0;
+  #isDraining = false;
+  #isQuiet = false;
+  #wasOrderedQuiet = false;
+  // Jobs are fetched once the server knows the worker.
+  #isKnown = false;
+  #isOver = false;
+  #isCutOff = false;
+  // When the latest heartbeat that was answered was sent; the thread of heartbeats writes it.
+  #answered = new Float64Array(new SharedArrayBuffer(8));
+  #thread;
+  #wake = () => {};
+
+  constructor(app, options = {}) {
+    const {
+      concurrency = 10, queues, name = hostname(), lease = setting("OUTLAST_LEASE", 30_000),
+      grace = setting("OUTLAST_GRACE", 25_000), stopWindow = 5000, signals = true,
+      log = (text) => console.error(`${new Date().toISOString()} ${text}`),
+    } = options;
+    if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
+      throw new UsageError("`concurrency` is from 1 to 10000");
+    }
+    if (app.tasks.size === 0) throw new UsageError("there is no handler: write one with app.job(TYPE, HANDLER)");
+    if (!(lease >= 1000)) throw new UsageError("`lease` is at least 1000 milliseconds");
+    Object.assign(this, { app, concurrency, lease, grace, stopWindow, signals, log });
+    this.queues = queues?.length > 0 ? queues : app.queues();
+    // Each process is a worker of its own.
+    this.id = `${name}-${randomUUID()}`;
+    this.#transport = new Transport(app.client.transport.settings);
+  }
+
+  /** Runs until a signal or an order stops it and nothing runs; resolves to the exit code. */
+  async run() {
+    const restore = this.signals ? this.#catchSignals() : () => {};
+    this.log(`worker ${this.id} takes jobs from ${this.queues.join(", ")}`);
+    this.#answered[0] = now();
+    const { settings } = this.#transport;
+    const said = {
+      worker_id: this.id, queues: this.queues, concurrency: this.concurrency, hostname: hostname(),
+    };
+    this.#thread = new Thread(new URL("./beats.js", import.meta.url), {
+      workerData: { settings, lease: this.lease, said, answered: this.#answered.buffer },
+    });
+    this.#thread.on("message", (message) => this.#heard(message));
+    this.#thread.on("error", (error) => this.log(`heartbeats: ${error.stack}`));
+    const fetches = this.#fetches();
+    try {
+      return await this.#work(fetches);
+    } finally {
+      this.#isOver = true;
+      this.#wake();
+      await this.#thread.terminate();
+      restore();
+    }
+  }
+
+  /** Drains the worker, as SIGTERM does. Called again, it ends the grace. */
+  stop() {
+    this.#signals += 1;
+  }
+
+  #catchSignals() {
+    const onStop = () => {
+      this.stop();
+      if (this.#signals > 2) process.exit(1);
+    };
+    const quiet = (isQuiet) => () => {
+      this.#isQuiet = isQuiet;
+      this.#tell(true);
+      this.#wake();
+    };
+    const handlers = { SIGTERM: onStop, SIGINT: onStop, SIGTSTP: quiet(true), SIGCONT: quiet(false) };
+    for (const [name, handler] of Object.entries(handlers)) process.on(name, handler);
+    return () => {
+      for (const [name, handler] of Object.entries(handlers)) process.off(name, handler);
+    };
+  }
+
+  async #work(fetches) {
+    let graceEnds = Infinity, stopsEnd = Infinity, reportsEnd = Infinity;
+    for (;;) {
+      await sleep(TICK);
+      const time = now(), attempts = [...this.#running.values()];
+      this.#keepTimes(attempts, time);
+      if (this.#signals > 0 && !this.#isDraining) {
+        this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
+        this.#isDraining = true;
+        this.#tell(true);
+        this.#wake();
+        graceEnds = time + this.grace;
+      }
+      if (this.#signals > 1 && time < graceEnds) {
+        graceEnds = time;
+        this.stopWindow = Math.min(this.stopWindow, FORCED_WINDOW);
+      }
+      if (!this.#isDraining) continue;
+      if (attempts.length === 0) return this.#leave(fetches);
+      if (stopsEnd === Infinity && time >= graceEnds) {
+        this.log("stopping what runs");
+        stopsEnd = time + this.stopWindow;
+        for (const attempt of attempts) attempt.job.stop("shutdown");
+      }
+      if (reportsEnd === Infinity && time >= stopsEnd) {
+        reportsEnd = time + REPORT_WINDOW;
+        const left = attempts.filter((attempt) => !attempt.performed);
+        if (left.length > 0) await this.#handBackAndExit(left);
+      }
+      if (time >= reportsEnd) {
+        this.log(`${attempts.length} jobs are left: they run elsewhere when the lease is over`);
+        return 1;
+      }
+    }
+  }
+
+  #keepTimes(attempts, time) {
+    for (const { job, began, performed } of attempts) {
+      if (job.timeout && !performed && time > began + job.timeout) job.stop("timeout");
+    }
+    const isCutOff = time > this.#answered[0] + PATIENCE * this.lease;
+    if (isCutOff && !this.#isCutOff && attempts.length > 0) {
+      this.log("no server: jobs are stopped, as they may soon run elsewhere");
+      for (const { job } of attempts) job.stop("lost");
+    }
+    this.#isCutOff = isCutOff;
+  }
+
+  /** Says goodbye: jobs that came at the last moment run elsewhere at once. */
+  async #leave(fetches) {
+    await Promise.race([fetches, sleep(LAST_FETCH)]);
+    // What the last fetch has brought is handed back by its own report.
+    const last = [...this.#running.values()].map(({ ended }) => ended);
+    await Promise.race([Promise.all(last), sleep(LAST_FETCH)]);
+    const left = new Promise((resolve) => this.#thread.on("message", (message) => message.left && resolve()));
+    this.#thread.postMessage({ state: "terminate", jobs: [], leaves: true });
+    await Promise.race([left, sleep(2000)]);
+    this.log("ended");
+    return 0;
+  }
+
+  /** Hands back jobs whose handlers do not end. None of them runs on while another program reports. */
+  async #handBackAndExit(left) {
+    await this.#thread.terminate();
+    this.log(`${left.length} handlers do not end: the process ends with them`);
+    const { fields } = failed("shutdown", "the worker shuts down, and the handler did not end in time");
+    const reports = left.map((attempt) => ({ ...this.#about(attempt), ...fields }));
+    const input = JSON.stringify({ settings: this.#transport.settings, worker: this.id, reports });
+    const program = fileURLToPath(new URL("./handback.js", import.meta.url));
+    const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
+    this.log(status === 0 ? `${left.length} jobs handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
+    process.exit(status === 0 ? 0 : 1);
+  }
+
+  // Heartbeats.
+
+  #tell(beat = false) {
+    const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
+    const jobs = [...new Set([...this.#running.values()].map(({ job }) => job.id))];
+    this.#thread?.postMessage({ state, jobs, beat });
+  }
+
+  #heard({ failed: reason, answer }) {
+    if (reason !== undefined) this.log(`no heartbeat: ${reason}`);
+    if (answer === undefined) return;
+    // Cancelled, or not this worker's any more.
+    const stale = new Set(answer.stale_jobs ?? []);
+    for (const { job, performed } of this.#running.values()) {
+      if (!stale.has(job.id) || performed) continue;
+      this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
+      job.stop("cancelled");
+    }
+    if (answer.state === "terminate" && !this.#isDraining && this.#signals === 0) {
+      this.log("ordered to drain");
+      this.stop();
+    }
+    const isQuiet = answer.state === "quiet";
+    if (isQuiet !== this.#wasOrderedQuiet) this.log(isQuiet ? "ordered to take no jobs" : "takes jobs again");
+    this.#wasOrderedQuiet = isQuiet;
+    this.#isKnown = true;
+    this.#wake();
+  }
+
+  // Jobs.
+
+  #free() {
+    if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet || this.#isCutOff) return 0;
+    return Math.min(this.concurrency - this.#running.size, FETCH_MAX);
+  }
+
+  #changed() {
+    return Promise.race([new Promise((resolve) => (this.#wake = resolve)), sleep(4 * TICK)]);
+  }
+
+  async #fetches() {
+    const backoff = new Backoff(100, 5000);
+    while (!this.#isDraining) {
+      const free = this.#free();
+      if (free <= 0) {
+        await this.#changed();
+        continue;
+      }
+      try {
+        await this.#fetch(free);
+        backoff.reset();
+      } catch (error) {
+        this.log(`no jobs: ${error.message}`);
+        await sleep(backoff.pause(error instanceof Refused ? error.retryAfter : undefined));
+      }
+    }
+  }
+
+  async #fetch(free) {
+    const body = encode({
+      queues: this.queues, count: free, worker_id: this.id, wait_ms: FETCH_WAIT,
+      // Should the answer be lost, its jobs run elsewhere when this is over.
+      visibility_timeout_ms: Math.round(this.lease),
+    });
+    const asked = now();
+    const answer = await this.#transport.once("POST", "/ojs/v1/workers/fetch", body, { timeout: FETCH_WAIT + 10_000 });
+    const jobs = answer?.jobs ?? [];
+    for (const fetched of jobs) this.#start(fetched);
+    if (jobs.length === 0 && now() - asked < FETCH_WAIT / 2 && !this.#isDraining) {
+      // A server that does not wait for jobs, or holds none for a worker that is quiet.
+      await sleep(POLL_PAUSE * (0.5 + Math.random() / 2));
+    }
+  }
+
+  #start(fetched) {
+    const job = new JobContext(fetched, this.#transport);
+    const attempt = { raw: fetched, job, began: now(), performed: false, ended: undefined };
+    // A claim after one that this worker has lost: two never run at the same time here.
+    const same = [...this.#running.values()].filter((other) => other.job.id === job.id);
+    for (const other of same) other.job.stop("lost");
+    const key = `${job.id} ${job.lease}`;
+    this.#running.set(key, attempt);
+    this.#tell();
+    attempt.ended = this.#attempt(attempt, same.at(-1)).finally(() => {
+      this.#running.delete(key);
+      this.#tell();
+      this.#wake();
+    });
+  }
+
+  async #attempt(attempt, before) {
+    const { job } = attempt;
+    let outcome;
+    if (before) await before.ended;
+    if (this.#isDraining) {
+      // It came when the worker had begun to drain.
+      outcome = { path: "nack", fields: { requeue: true } };
+    } else {
+      outcome = await this.#perform(job);
+    }
+    attempt.performed = true;
+    this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
+    await this.#report(attempt, outcome);
+  }
+
+  async #perform(job) {
+    const task = this.app.tasks.get(job.type);
+    // Another worker may have one, of a newer version say.
+    if (task === undefined) return failed("no_handler", `no handler for ${job.type}`);
+    try {
+      job.signal.throwIfAborted();
+      return completed(await runIn(job, () => task.handler(job, ...job.args)));
+    } catch (thrown) {
+      return outcomeOf(thrown, job);
+    }
+  }
+
+  /** What a report says of the attempt, so that one of an older claim is refused. */
+  #about({ raw, job }) {
+    return { job_id: job.id, worker_id: this.id, attempt: raw.attempt, lease: raw.lease };
+  }
+
+  /** Reports an end again and again, until a server has stored or refused it. */
+  async #report(attempt, outcome) {
+    const backoff = new Backoff(100, 5000), began = now(), { id } = attempt.job;
+    while (!this.#isOver) {
+      let asked;
+      try {
+        const body = encode({ ...this.#about(attempt), ...outcome.fields });
+        const answer = await this.#transport.once("POST", `/ojs/v1/workers/${outcome.path}`, body);
+        if (answer?.acknowledged === false) this.log(`job ${id} was cancelled: nothing came of the attempt`);
+        return;
+      } catch (error) {
+        if (error instanceof Refused) {
+          if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
+            outcome = failed("invalid_result", error.message, { retryable: false });
+            continue;
+          }
+          if (error.status === 409) {
+            this.log(`job ${id} is not this worker's any more: ${error.message}`);
+            return;
+          }
+          const isPermanent = error.status < 500 && !error.isForNow;
+          if (isPermanent || now() - began > ERROR_PATIENCE) {
+            this.log(`job ${id}: the report is refused: ${error.message}`);
+            return;
+          }
+          asked = error.retryAfter;
+        }
+      }
+      await sleep(backoff.pause(asked));
+    }
+  }
+}

@@ -1,0 +1,107 @@
+"""The end of a worker whose handlers do not end.
+
+A thread cannot be killed, and a job must not be handed back while its handler still runs. So the
+process becomes another program, which ends all of its threads at once, and that one reports.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from typing import Any, Mapping, Sequence
+
+from .backoff import Backoff
+from .errors import OutlastError, Refused
+from .processes import python
+from .transport import Settings, Transport, encode
+
+#: How long the reports may take.
+REPORT_MAX = 5.0
+
+
+def hand_back_and_exit(
+    settings: Settings, worker: str, reports: Sequence[Mapping[str, Any]]
+) -> int:
+    """Ends all threads of this process and hands the jobs back. It does not return."""
+    said = {
+        "servers": ",".join(settings.servers),
+        "token": settings.token,
+        "token_file": settings.token_file,
+        "ca_file": settings.ca_file,
+        "certificate": settings.certificate,
+        "tenant": settings.tenant,
+        "worker": worker,
+        "reports": list(reports),
+    }
+    # A file without a name: it holds a token.
+    file = tempfile.TemporaryFile()
+    file.write(json.dumps(said).encode())
+    file.flush()
+    os.set_inheritable(file.fileno(), True)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    command = python(f"from outlast.handback import main; main({file.fileno()})")
+    os.execv(command[0], command)
+
+
+def main(descriptor: int) -> None:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    with os.fdopen(descriptor, "rb") as file:
+        said = json.load(file)
+    settings = Settings(
+        said["servers"],
+        token=said["token"] or "",
+        token_file=said["token_file"],
+        ca_file=said["ca_file"],
+        certificate=said["certificate"] and tuple(said["certificate"]),
+        tenant=said["tenant"],
+    )
+    end_children()
+    transport, end = Transport(settings), time.monotonic() + REPORT_MAX
+    left = sum(not report(transport, body, end) for body in said["reports"])
+    if left:
+        print(f"{left} jobs are left: they run elsewhere when the lease is over", file=sys.stderr)
+        sys.exit(1)
+    goodbye = {"worker_id": said["worker"], "state": "terminated", "active_jobs": []}
+    try:
+        transport.once("POST", "/ojs/v1/workers/heartbeat", encode(goodbye), timeout=2)
+    except OutlastError:
+        pass
+    print(f"{len(said['reports'])} jobs handed back; ended", file=sys.stderr)
+
+
+def end_children() -> None:
+    """Kills the programs that handlers have started and left behind, where they can be listed."""
+    for folder in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
+        try:
+            with open(f"/proc/{folder}/stat", encoding="ascii", errors="replace") as file:
+                # The name, in brackets, may hold anything; the parent follows the state.
+                parent = int(file.read().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                os.kill(int(folder), signal.SIGKILL)
+        except (OSError, ValueError, IndexError):
+            # No process, or one that has just ended.
+            continue
+
+
+def report(transport: Transport, body: Mapping[str, Any], end: float) -> bool:
+    backoff = Backoff()
+    while time.monotonic() < end:
+        try:
+            timeout = max(end - time.monotonic(), 0.1)
+            transport.once("POST", "/ojs/v1/workers/nack", encode(body), timeout=timeout)
+            return True
+        except Refused as refused:
+            # 409: it is not this worker's any more.
+            if refused.status < 500 and not refused.is_for_now:
+                return refused.status == 409
+        except OutlastError:
+            pass
+        time.sleep(backoff.pause())
+    return False

@@ -1,0 +1,190 @@
+"""Where a handler runs, and how it is stopped there: a thread, an event loop, a process.
+
+    perform() ─▶ the outcome          stop(reason) ─▶ asks it to end          kill() ─▶ ends it
+
+Only a process can be killed. A thread that does not end has to be left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import threading
+from typing import Any, Callable, Coroutine, Optional
+
+from . import context
+from .app import Task
+from .context import JobContext
+from .errors import JobCancelled
+from .outcome import Outcome, awaited, bound, called, uninterrupted
+from .processes import Processes
+
+log = logging.getLogger("outlast")
+
+
+class Runner:
+    """One attempt."""
+
+    def __init__(self, task: Optional[Task[Any, Any]], job: JobContext) -> None:
+        self.task, self.job = task, job
+
+    def perform(self) -> Outcome:
+        raise NotImplementedError
+
+    def stop(self, reason: str) -> None:
+        self.job.stop(reason)
+
+    def kill(self) -> bool:
+        """Ends it for certain; returns whether that is possible."""
+        return False
+
+
+class InThread(Runner):
+    """In the thread that calls `perform`; a stop raises `JobCancelled` there."""
+
+    def __init__(self, task: Optional[Task[Any, Any]], job: JobContext) -> None:
+        super().__init__(task, job)
+        self._lock = threading.Lock()
+        self._thread: Optional[int] = None
+
+    def perform(self) -> Outcome:
+        call = bound(self.task, self.job)
+        if isinstance(call, Outcome):
+            return call
+        context.enter(self.job)
+
+        def perform() -> Outcome:
+            with self._lock:
+                self._thread = threading.get_ident()
+            # It may have been stopped before it began.
+            self.job.raise_if_cancelled()
+            return called(call, self.job)
+
+        return uninterrupted(perform, self._close, self.job)
+
+    def _close(self) -> None:
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                raise_in_thread(thread, None)
+
+    def stop(self, reason: str) -> None:
+        was_stopped = self.job.cancelled.is_set()
+        super().stop(reason)
+        with self._lock:
+            if self._thread is not None and not was_stopped:
+                raise_in_thread(self._thread, JobCancelled)
+
+
+def raise_in_thread(thread: int, error: Optional[type]) -> None:
+    """Raises an exception in a thread at its next step in Python; `None` takes it back."""
+    api = getattr(ctypes, "pythonapi", None)
+    # Elsewhere than in CPython a handler has to look at `current_job().cancelled`.
+    if api is not None:
+        api.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+        )
+
+
+class Loop:
+    """An event loop in a thread of its own, for all handlers that are coroutines."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="outlast-loop", daemon=True).start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Outcome]) -> "asyncio.Task[Outcome]":
+        made: "list[asyncio.Task[Outcome]]" = []
+        there = threading.Event()
+
+        def make() -> None:
+            made.append(self._loop.create_task(coroutine))
+            there.set()
+
+        self._loop.call_soon_threadsafe(make)
+        there.wait()
+        return made[0]
+
+    def soon(self, call: Callable[[], Any]) -> None:
+        self._loop.call_soon_threadsafe(call)
+
+
+class InLoop(Runner):
+    """On the event loop; a stop cancels its task."""
+
+    def __init__(self, task: Optional[Task[Any, Any]], job: JobContext, loop: Loop) -> None:
+        super().__init__(task, job)
+        self._loop = loop
+        self._made: "Optional[asyncio.Task[Outcome]]" = None
+
+    def perform(self) -> Outcome:
+        call = bound(self.task, self.job)
+        if isinstance(call, Outcome):
+            return call
+        ended = threading.Event()
+
+        async def perform() -> Outcome:
+            context.enter(self.job)
+            return await awaited(call, self.job)
+
+        made = self._made = self._loop.run(perform())
+        self._loop.soon(lambda: made.add_done_callback(lambda _: ended.set()))
+        if self.job.cancelled.is_set():
+            self._cancel()
+        ended.wait()
+        try:
+            return made.result()
+        except asyncio.CancelledError:
+            # Before its first step.
+            return called(self.job.raise_if_cancelled, self.job)
+
+    def stop(self, reason: str) -> None:
+        super().stop(reason)
+        self._cancel()
+
+    def _cancel(self) -> None:
+        made = self._made
+        if made is not None:
+            self._loop.soon(made.cancel)
+
+
+class InProcess(Runner):
+    """In a process of its own; a stop is SIGTERM, which raises `JobCancelled` there."""
+
+    def __init__(
+        self, task: Optional[Task[Any, Any]], job: JobContext, raw: Any, processes: Processes
+    ) -> None:
+        super().__init__(task, job)
+        self._raw, self._processes = raw, processes
+        self._lock = threading.Lock()
+        self._child: Any = None
+        self._is_killed = False
+
+    def perform(self) -> Outcome:
+        child = self._processes.take()
+        with self._lock:
+            # A stop before this is sent with the job, one after it by itself.
+            child.begin(self._raw, self.job.stop_reason)
+            self._child = child
+            if self._is_killed:
+                child.kill()
+        outcome = child.outcome(self.job)
+        with self._lock:
+            self._child = None
+        self._processes.give_back(child)
+        return outcome
+
+    def stop(self, reason: str) -> None:
+        was_stopped = self.job.cancelled.is_set()
+        super().stop(reason)
+        with self._lock:
+            if self._child is not None and not was_stopped:
+                self._child.stop(reason)
+
+    def kill(self) -> bool:
+        with self._lock:
+            self._is_killed = True
+            if self._child is not None:
+                self._child.kill()
+        return True

@@ -1,0 +1,460 @@
+"""A worker: fetches jobs, runs their handlers, beats, and ends without losing one.
+
+    running ──SIGTERM, an order──▶ draining ──none runs──▶ goodbye, exit code 0
+       │ ▲                            │
+     quiet order, SIGTSTP             └─ grace over, 2nd SIGTERM ─▶ stopping ─▶ killed, handed back
+       ▼ │                                                          (3rd SIGTERM: exit code 1)
+      quiet ──resume, SIGCONT
+
+Three threads never wait for a handler: the main one keeps the times, one beats, one fetches. Each
+attempt has a thread, which also reports its end. It takes no more jobs than it has slots.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import socket
+import threading
+import uuid
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from . import app as apps
+from .backoff import Backoff, now
+from .checkpoints import Checkpoints
+from .context import JobContext
+from .errors import OutlastError, Refused, UsageError
+from .handback import hand_back_and_exit
+from .options import Duration, seconds
+from .outcome import Outcome, failed
+from .processes import Processes
+from .runners import InLoop, InProcess, InThread, Loop, Runner
+from .transport import Transport, encode
+
+log = logging.getLogger("outlast")
+
+FETCH = "/ojs/v1/workers/fetch"
+BEAT = "/ojs/v1/workers/heartbeat"
+#: Most jobs of one fetch, and longest that a server lets it wait for one.
+FETCH_MAX, FETCH_WAIT = 1000, 10.0
+#: Pause after an empty answer of a server that does not wait for jobs.
+POLL_PAUSE = 1.0
+#: How often the main thread looks at its times.
+TICK = 0.05
+#: The part of a lease after which handlers are stopped for want of a server.
+PATIENCE = 0.7
+#: How long handlers have after a second SIGTERM.
+FORCED_WINDOW = 0.5
+#: How long the last fetch of a drain is waited for, and what it may bring.
+LAST_FETCH = 1.0
+#: How long the last reports may take after the last handler had to end.
+REPORT_WINDOW = 5.0
+#: How long a server's own error may answer the same report.
+ERROR_PATIENCE = 300.0
+
+
+class Attempt:
+    """One claim of a job."""
+
+    def __init__(self, fetched: Mapping[str, Any], runner: Runner) -> None:
+        self.raw, self.runner, self.job = fetched, runner, runner.job
+        self.key: Tuple[str, str] = (self.job.id, str(self.job.lease))
+        self.began = now()
+        #: Set when the handler has ended: what is left is the report.
+        self.performed = threading.Event()
+        self.before: Optional[Attempt] = None
+
+    def about(self, worker: str) -> Dict[str, Any]:
+        """What a report says of the attempt, so that one of an older claim is refused."""
+        said: Dict[str, Any] = {"job_id": self.job.id, "worker_id": worker}
+        if "attempt" in self.raw:
+            said["attempt"] = self.job.attempt
+        if self.job.lease is not None:
+            said["lease"] = self.job.lease
+        return said
+
+
+class Worker:
+    """Runs the handlers of an app.
+
+    `lease` is what `ojs.lease` of the server is. `grace` is how long jobs may go on after SIGTERM,
+    and `stop_window` how long a handler may take to end when it is stopped; the supervisor must
+    wait for longer than both of them together and ten seconds.
+    """
+
+    def __init__(
+        self,
+        app: apps.Outlast,
+        *,
+        concurrency: int = 10,
+        queues: Optional[Sequence[str]] = None,
+        run_in: str = "thread",
+        name: Optional[str] = None,
+        lease: Optional[Duration] = None,
+        grace: Optional[Duration] = None,
+        stop_window: Duration = 5.0,
+        jobs_per_process: Optional[int] = None,
+        reference: Optional[str] = None,
+    ) -> None:
+        if not 1 <= concurrency <= 10_000:
+            raise UsageError("`concurrency` is from 1 to 10000")
+        if run_in not in apps.PLACES:
+            raise UsageError(f"`run_in` is one of {', '.join(apps.PLACES)}, not {run_in!r}")
+        if not app.tasks:
+            raise UsageError("there is no handler: write one with @app.job(TYPE)")
+        self.app, self.concurrency, self.run_in = app, concurrency, run_in
+        self.queues = list(queues) if queues else app.queues()
+        self.host = socket.gethostname()
+        # Each process is a worker of its own.
+        self.id = f"{name or self.host}-{uuid.uuid4()}"
+        self.lease = setting("OUTLAST_LEASE", 30.0) if lease is None else seconds(lease)
+        self.grace = setting("OUTLAST_GRACE", 25.0) if grace is None else seconds(grace)
+        self.stop_window = seconds(stop_window)
+        if self.lease < 1:
+            raise UsageError("`lease` is at least a second")
+        self._transport = Transport(app.client._transport.settings)
+        self._kept = Checkpoints(app.client)
+        self._loop: Optional[Loop] = None
+        self._processes: Optional[Processes] = None
+        if run_in == "process" or any(it.run_in == "process" for it in app.tasks.values()):
+            server = ",".join(app.client._transport.settings.servers)
+            self._processes = Processes(
+                reference or apps.reference_of_main(), server, jobs_per_process
+            )
+        self._changed = threading.Condition()
+        self._running: Dict[Tuple[str, str], Attempt] = {}
+        self._signals = 0
+        self._is_draining = False
+        self._is_quiet = self._was_ordered_quiet = False
+        self._beat_wanted = threading.Event()
+        self._beat_lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._fetch_has_ended = threading.Event()
+        # Jobs are fetched once the server knows the worker.
+        self._is_known = False
+        # When the latest heartbeat that was answered was sent.
+        self._answered = now()
+        self._is_cut_off = False
+
+    # The main thread: times and signals.
+
+    def run(self) -> int:
+        """Runs until a signal or an order stops it and nothing runs; returns the exit code."""
+        if not logging.getLogger().handlers:
+            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+        if self._processes is not None:
+            # A program that cannot be loaded is known now, not with the first job.
+            self._processes.give_back(self._processes.take())
+        restore = self._catch_signals()
+        log.info("worker %s takes jobs from %s", self.id, ", ".join(self.queues))
+        for target in (self._beats, self._fetches):
+            threading.Thread(target=target, name="outlast", daemon=True).start()
+        try:
+            return self._work()
+        finally:
+            self._is_over.set()
+            self._beat_wanted.set()
+            if self._processes is not None:
+                self._processes.close()
+            restore()
+
+    def stop(self) -> None:
+        """Drains the worker, as SIGTERM does. Called again, it ends the grace."""
+        self._signals += 1
+
+    def _catch_signals(self) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
+
+        def on_stop(*_signal: Any) -> None:
+            self.stop()
+            if self._signals > 2:
+                os._exit(1)
+
+        def on_quiet(number: int, _frame: Any) -> None:
+            self._is_quiet = number == signal.SIGTSTP
+            self._beat_wanted.set()
+
+        handlers = {
+            signal.SIGTERM: on_stop,
+            signal.SIGINT: on_stop,
+            signal.SIGTSTP: on_quiet,
+            signal.SIGCONT: on_quiet,
+        }
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        return lambda: [signal.signal(number, handler) for number, handler in before.items()]
+
+    def _work(self) -> int:
+        grace_ends = stops_end = reports_end = float("inf")
+        while True:
+            with self._changed:
+                self._changed.wait(TICK)
+                attempts = list(self._running.values())
+            time = now()
+            self._keep_times(attempts, time)
+            if self._signals and not self._is_draining:
+                log.info("draining: %d jobs run, for %g s at most", len(attempts), self.grace)
+                self._is_draining = True
+                self._beat_wanted.set()
+                grace_ends = time + self.grace
+            if self._signals > 1 and time < grace_ends:
+                grace_ends = time
+                self.stop_window = min(self.stop_window, FORCED_WINDOW)
+            if not self._is_draining:
+                continue
+            if not attempts:
+                return self._leave()
+            if stops_end == float("inf") and time >= grace_ends:
+                log.info("stopping what runs")
+                stops_end = time + self.stop_window
+                for attempt in attempts:
+                    attempt.runner.stop("shutdown")
+            if reports_end == float("inf") and time >= stops_end:
+                reports_end = time + REPORT_WINDOW
+                left = [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
+                if left:
+                    return self._hand_back(left)
+            if time >= reports_end:
+                log.error(
+                    "%d jobs are left: they run elsewhere when the lease is over", len(attempts)
+                )
+                return 1
+
+    def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
+        for attempt in attempts:
+            timeout = attempt.job.timeout
+            if timeout is not None and time > attempt.began + timeout:
+                if attempt.job.stop_reason is None:
+                    attempt.runner.stop("timeout")
+                # What does not end by itself is killed where that is possible.
+                elif time > attempt.began + timeout + self.stop_window:
+                    attempt.runner.kill()
+        is_cut_off = time > self._answered + PATIENCE * self.lease
+        if is_cut_off and not self._is_cut_off and attempts:
+            log.warning("no server: jobs are stopped, as they may soon run elsewhere")
+            for attempt in attempts:
+                attempt.runner.stop("lost")
+        self._is_cut_off = is_cut_off
+        if is_cut_off and time > self._answered + PATIENCE * self.lease + self.stop_window:
+            for attempt in attempts:
+                if attempt.job.stop_reason == "lost":
+                    attempt.runner.kill()
+
+    def _leave(self) -> int:
+        """Says goodbye: jobs that came at the last moment run elsewhere at once."""
+        self._fetch_has_ended.wait(LAST_FETCH)
+        with self._changed:
+            # What the last fetch has brought is handed back by its own report.
+            self._changed.wait_for(lambda: not self._running, LAST_FETCH)
+        self._is_over.set()
+        try:
+            # After all others.
+            with self._beat_lock:
+                self._beat("terminated")
+        except OutlastError as error:
+            # The word is Outlast's own; its lease says the same, later.
+            log.debug("no goodbye: %s", error)
+        log.info("ended")
+        return 0
+
+    def _hand_back(self, left: Sequence[Attempt]) -> int:
+        """Hands back jobs whose handlers do not end, together with the process that runs them."""
+        log.warning("%d handlers do not end: the process ends with them", len(left))
+        outcome = failed("shutdown", "the worker shuts down, and the handler did not end in time")
+        reports = [{**attempt.about(self.id), **outcome.fields} for attempt in left]
+        return hand_back_and_exit(self._transport.settings, self.id, reports)
+
+    # Heartbeats.
+
+    def _beats(self) -> None:
+        backoff = Backoff(min(0.2, self.lease / 12), self.lease / 12)
+        while not self._is_over.is_set():
+            self._beat_wanted.clear()
+            try:
+                with self._beat_lock:
+                    if self._is_over.is_set():
+                        return
+                    self._beat("terminate" if self._is_draining else self._own_state())
+                backoff.reset()
+                pause = self.lease / 6 * random.uniform(0.9, 1.0)
+            except OutlastError as error:
+                log.warning("no heartbeat: %s", error)
+                pause = backoff.pause()
+            except Exception:
+                # Without beats all is lost; with one less, nothing.
+                log.exception("no heartbeat")
+                pause = backoff.pause()
+            self._beat_wanted.wait(pause)
+
+    def _own_state(self) -> str:
+        return "quiet" if self._is_quiet else "running"
+
+    def _beat(self, state: str) -> None:
+        """Says that the worker lives and what it runs, and does what the server answers."""
+        with self._changed:
+            attempts = list(self._running.values())
+        sent = now()
+        body = {
+            "worker_id": self.id,
+            "state": state,
+            "active_jobs": list(dict.fromkeys(attempt.job.id for attempt in attempts)),
+            "queues": self.queues,
+            "concurrency": self.concurrency,
+            "hostname": self.host,
+        }
+        answer = self._transport.once("POST", BEAT, encode(body), timeout=self.lease / 6) or {}
+        self._answered = max(self._answered, sent)
+        # Cancelled, or not this worker's any more.
+        stale = set(answer.get("stale_jobs") or [])
+        for attempt in attempts:
+            if attempt.job.id in stale and not attempt.performed.is_set():
+                log.info("job %s is stopped: it was cancelled or runs elsewhere", attempt.job.id)
+                attempt.runner.stop("cancelled")
+        ordered = answer.get("state")
+        if ordered == "terminate" and not self._is_draining and state != "terminated":
+            log.info("ordered to drain")
+            self.stop()
+        is_quiet = ordered == "quiet"
+        if is_quiet != self._was_ordered_quiet:
+            log.info("ordered to take no jobs" if is_quiet else "takes jobs again")
+        with self._changed:
+            self._was_ordered_quiet = is_quiet
+            self._is_known = True
+            self._changed.notify_all()
+
+    # Jobs.
+
+    def _fetches(self) -> None:
+        backoff = Backoff(0.1, 5.0)
+        try:
+            while True:
+                with self._changed:
+                    while not (free := self._free()) and not self._is_draining:
+                        self._changed.wait(TICK * 4)
+                if self._is_draining:
+                    return
+                try:
+                    self._fetch(free)
+                    backoff.reset()
+                except OutlastError as error:
+                    log.warning("no jobs: %s", error)
+                    asked = error.retry_after if isinstance(error, Refused) else None
+                    self._is_over.wait(backoff.pause(asked))
+                except Exception:
+                    log.exception("no jobs")
+                    self._is_over.wait(backoff.pause())
+        finally:
+            self._fetch_has_ended.set()
+
+    def _free(self) -> int:
+        if not self._is_known or self._is_quiet or self._was_ordered_quiet or self._is_cut_off:
+            return 0
+        return max(min(self.concurrency - len(self._running), FETCH_MAX), 0)
+
+    def _fetch(self, free: int) -> None:
+        body = {
+            "queues": self.queues,
+            "count": free,
+            "worker_id": self.id,
+            "wait_ms": int(FETCH_WAIT * 1000),
+            # Should the answer be lost, its jobs run elsewhere when this is over.
+            "visibility_timeout_ms": int(self.lease * 1000),
+        }
+        asked = now()
+        answer = self._transport.once("POST", FETCH, encode(body), timeout=FETCH_WAIT + 10) or {}
+        jobs: List[Mapping[str, Any]] = answer.get("jobs") or []
+        for fetched in jobs:
+            self._start(fetched)
+        if not jobs and now() - asked < FETCH_WAIT / 2 and not self._is_draining:
+            # A server that does not wait for jobs, or holds none for a worker that is quiet.
+            self._is_over.wait(POLL_PAUSE * random.uniform(0.5, 1.0))
+
+    def _start(self, fetched: Mapping[str, Any]) -> None:
+        job = JobContext(fetched, self._kept.store, self._kept.load)
+        attempt = Attempt(fetched, self._runner(fetched, job))
+        with self._changed:
+            # A claim after one that this worker has lost: two never run at the same time here.
+            same = [it for it in self._running.values() if it.job.id == job.id]
+            attempt.before = same[-1] if same else None
+            self._running[attempt.key] = attempt
+        for other in same:
+            other.runner.stop("lost")
+        threading.Thread(
+            target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
+        ).start()
+
+    def _runner(self, fetched: Mapping[str, Any], job: JobContext) -> Runner:
+        task = self.app.tasks.get(job.type)
+        place = (task.run_in if task is not None else None) or (
+            "loop"
+            if task is not None and task.is_async and self.run_in == "thread"
+            else self.run_in
+        )
+        if place == "process" and self._processes is not None and task is not None:
+            return InProcess(task, job, fetched, self._processes)
+        if task is not None and task.is_async:
+            self._loop = self._loop or Loop()
+            return InLoop(task, job, self._loop)
+        return InThread(task, job)
+
+    def _attempt(self, attempt: Attempt) -> None:
+        job = attempt.job
+        try:
+            if attempt.before is not None:
+                attempt.before.performed.wait()
+            if self._is_draining:
+                # It came when the worker had begun to drain.
+                outcome = Outcome("nack", {"requeue": True})
+            else:
+                outcome = attempt.runner.perform()
+        except OutlastError as error:
+            outcome = failed("worker_error", str(error))
+        except Exception as error:
+            log.exception("job %s", job.id)
+            outcome = failed("worker_error", f"{type(error).__name__}: {error}")
+        attempt.performed.set()
+        text = "handed back" if outcome.fields.get("requeue") else outcome.text
+        log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
+        self._report(attempt, outcome)
+        with self._changed:
+            self._running.pop(attempt.key, None)
+            self._changed.notify_all()
+
+    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Reports an end again and again, until a server has stored or refused it."""
+        backoff, began = Backoff(0.1, 5.0), now()
+        while not self._is_over.is_set():
+            asked = None
+            try:
+                body = encode({**attempt.about(self.id), **outcome.fields})
+                answer = self._transport.once("POST", f"/ojs/v1/workers/{outcome.path}", body)
+                if (answer or {}).get("acknowledged") is False:
+                    log.info("job %s was cancelled: nothing came of the attempt", attempt.job.id)
+                return
+            except Refused as refused:
+                if refused.status in (400, 413, 422) and outcome.path == "ack":
+                    outcome = failed("invalid_result", str(refused), retryable=False)
+                    continue
+                if refused.status == 409:
+                    log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)
+                    return
+                is_permanent = refused.status < 500 and not refused.is_for_now
+                if is_permanent or now() - began > ERROR_PATIENCE:
+                    log.error("job %s: the report is refused: %s", attempt.job.id, refused)
+                    return
+                asked = refused.retry_after
+            except OutlastError as error:
+                log.debug("job %s: no report yet: %s", attempt.job.id, error)
+            self._is_over.wait(backoff.pause(asked))
+
+
+def setting(name: str, default: float) -> float:
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        return seconds(float(text))
+    except ValueError as error:
+        raise UsageError(f"{name} is a number of seconds, not {text!r}") from error

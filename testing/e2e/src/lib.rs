@@ -22,6 +22,7 @@
 pub mod api;
 pub mod authority;
 pub mod binary;
+pub mod browser;
 pub mod clients;
 pub mod conformance;
 pub mod document;
@@ -39,6 +40,7 @@ pub mod worker;
 
 pub use api::{Api, Reply};
 pub use authority::{Authority, Identity, Validity};
+pub use browser::Browser;
 pub use process::Process;
 pub use proxy::{Proxy, Weather};
 pub use scene::{Run, Scene};

@@ -1,10 +1,9 @@
 //! The dashboard: what its pages show, what its buttons do, and that a browser finds no fault.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use outlast_e2e::wait::{LEASE, eventually, within};
-use outlast_e2e::{Api, Reply, Run, Scene, ServerOptions, WorkerOptions, skip};
+use outlast_e2e::{Api, Browser, Reply, Run, Scene, ServerOptions, skip};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -246,37 +245,67 @@ fn page_of_another_site_presses_no_button() {
     assert_eq!(scene.api().execution(&job)["status"], "requested");
 }
 
-/// Loads each page in Chromium: no error in its console, and the script has run under the policy.
+/// Loads each page: no error in the console, and the script has run under the policy.
 #[test]
 fn browser_finds_no_fault_on_any_page() {
-    if !skip::has("chromium", "chromium") {
+    if !skip::has("chromedriver", "chromium-driver") {
         return;
     }
     let scene = Scene::start();
-    let worker = scene.worker_with(&WorkerOptions::named("one"));
+    let worker = scene.worker("one");
     let mut paths = furnished(&scene);
     paths.extend(PAGES.map(str::to_owned));
     paths.push(format!("/workers/{}", worker.id()));
-    let profile = tempfile::tempdir().expect("a folder");
+    let browser = Browser::start();
     for path in &paths {
-        let url = format!("{}{path}", scene.api().url());
-        let output = Command::new("chromium")
-            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-            .args(["--enable-logging=stderr", "--v=0", "--virtual-time-budget=1800", "--dump-dom"])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg(&url)
-            .stdin(Stdio::null())
-            .output()
-            .expect("Chromium starts");
-        let (dom, log) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let complaints: Vec<&str> = log.lines().filter(|line| line.contains(":CONSOLE")).collect();
-        assert!(complaints.is_empty(), "{path}: {complaints:?}");
-        // The script shows its switches, and has told the times.
-        assert!(dom.contains("Times: UTC") && !dom.contains("id=\"zone\" hidden"), "{path}: {dom}");
-        assert!(
-            dom.contains("id=\"contact\"") && !dom.contains("since 20"),
-            "{path}: contact was lost: {dom}"
-        );
+        browser.open(&format!("{}{path}", scene.api().url()));
+        let shown = browser.script("return document.getElementById('zone').innerText");
+        assert_eq!(shown, "Times: UTC", "{path}: the script has not run");
+        let ran =
+            browser.script("return document.querySelectorAll('main script, main img').length");
+        assert_eq!(ran, 0, "{path}: a text became an element");
+        assert_eq!(browser.complaints(), Vec::<String>::new(), "{path}");
     }
+    // Times are the reader's own at a click, and the choice is remembered.
+    let _ = browser.script("document.getElementById('zone').click()");
+    browser.open(&format!("{}/events", scene.api().url()));
+    assert_eq!(browser.script("return document.getElementById('zone').innerText"), "Times: local");
+}
+
+#[test]
+fn open_page_goes_on_by_itself_and_says_when_the_server_is_gone() {
+    if !skip::has("chromedriver", "chromium-driver") {
+        return;
+    }
+    let mut scene = Scene::start();
+    let _worker = scene.worker("one");
+    let job = scene.run(Run::holding(Duration::from_secs(120)));
+    scene.await_status(&job, "running", within(LEASE));
+    let browser = Browser::start();
+    browser.open(&format!("{}/jobs/{job}", scene.api().url()));
+    let _ = browser.script("window.kept = 'kept'; document.getElementById('main').focus()");
+    let text = |selector: &str| {
+        let script = format!("return document.querySelector(\"{selector}\").textContent");
+        browser.script(&script).as_str().unwrap_or_default().to_owned()
+    };
+    let has_contact = || browser.script("return document.getElementById('contact').hidden");
+    let is_off = || {
+        browser.script("return document.querySelector('form[data-form=cancel] fieldset').disabled")
+    };
+    assert!(text("[data-testid=job-why]").starts_with("runs on one for"), "{}", text("main"));
+
+    scene.server_mut().kill();
+    eventually("the page says that the server is gone", within(SOON), || {
+        (has_contact() == false && is_off() == true).then_some(())
+    });
+    assert!(text("#contact-since").starts_with("since 20"), "{}", text("#contact-since"));
+    scene.server_mut().start_again();
+    eventually("the page goes on", within(Duration::from_secs(5)), || {
+        (has_contact() == true && is_off() == false).then_some(())
+    });
+    let _ = scene.cancel(&job);
+    eventually("the page shows the end", within(SOON), || {
+        (text("[data-testid=job-status]").contains("cancelled") && is_off() == true).then_some(())
+    });
+    assert_eq!(browser.script("return window.kept"), "kept", "the page was not loaded again");
 }

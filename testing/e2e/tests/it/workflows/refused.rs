@@ -127,5 +127,5 @@ fn schedule_takes_a_number_that_was_typed() {
     let added = add("n=5");
     assert_eq!(added.code, Some(0), "{added:?}");
     let stored = site.scene.api().get("/api/v1/schedules/counts").expect(200);
-    assert_eq!(stored["data"]["parameters"], json!({"n": 5, "word": "7"}), "{stored:#}");
+    assert_eq!(stored["data"]["job"]["parameters"], json!({"n": 5, "word": "7"}), "{stored:#}");
 }

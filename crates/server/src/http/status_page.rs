@@ -9,17 +9,16 @@ use outlast_store::record::WorkerRecord;
 use outlast_wire::limit::rate_text;
 
 use super::error::ApiError;
-use super::limits::with_in_flight;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
+use crate::snapshot::WorkerCounts;
 
 /// Most workers shown.
 const WORKERS_SHOWN: u32 = 100;
 
 pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let engine = &req.app.engine;
-    let (queues, workers) =
-        (engine.store().queues().await?, workers(engine.store().as_ref()).await?);
+    let (snapshot, workers) = (req.app.snapshot().await?, workers(engine.store().as_ref()).await?);
     let now = req.app.now().await?;
     let mut page = Page::new(engine.settings().version);
     if !engine.store().facts().durable {
@@ -29,7 +28,7 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         "Queues",
         &["queue", "waiting", "delayed", "retrying", "active", "completed", "discarded"],
     );
-    for queue in &queues {
+    for queue in &snapshot.queues {
         let name =
             if queue.paused { format!("{} (paused)", queue.name) } else { queue.name.clone() };
         page.row(&[
@@ -43,7 +42,14 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         ]);
     }
     page.end_table();
-    limits(&mut page, engine.store().as_ref()).await?;
+    limits(&mut page, &snapshot.limits);
+    let WorkerCounts { running, quiet, draining, suspect } = snapshot.workers;
+    page.note(&format!(
+        "Counted {} ms ago. {} jobs wait. Live workers: {running} running, {quiet} quiet, \
+         {draining} draining, {suspect} suspect.",
+        snapshot.age().0,
+        snapshot.totals.depth(),
+    ));
     page.table("Workers", &["worker", "role", "state", "in flight", "heartbeat"]);
     for worker in &workers {
         page.row(&[
@@ -59,13 +65,12 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 /// Shows the limits, if there are any.
-async fn limits(page: &mut Page, store: &dyn Store) -> Result<(), ApiError> {
-    let limits = with_in_flight(store).await?;
+fn limits(page: &mut Page, limits: &[(LimitRecord, Option<u64>)]) {
     if limits.is_empty() {
-        return Ok(());
+        return;
     }
     page.table("Limits", &["limit", "for", "in flight", "rate"]);
-    for (LimitRecord { limit, .. }, in_flight) in &limits {
+    for (LimitRecord { limit, .. }, in_flight) in limits {
         let most = limit.concurrency.map_or_else(|| "any number".into(), |most| most.to_string());
         let each = if in_flight.is_none() { " for each value" } else { "" };
         let count = in_flight.map_or_else(String::new, |count| format!("{count} of "));
@@ -77,7 +82,6 @@ async fn limits(page: &mut Page, store: &dyn Store) -> Result<(), ApiError> {
         ]);
     }
     page.end_table();
-    Ok(())
 }
 
 /// Returns the active workers, and of the others those that fit.
@@ -113,6 +117,10 @@ impl Page {
     fn warn(&mut self, what: &str) {
         write!(self.0, "<p role=\"alert\"><strong>{}</strong></p>", escaped(what))
             .unwrap_or_default();
+    }
+
+    fn note(&mut self, what: &str) {
+        write!(self.0, "<p>{}</p>", escaped(what)).unwrap_or_default();
     }
 
     fn table(&mut self, title: &str, columns: &[&str]) {

@@ -248,6 +248,25 @@ view outlast.live_depth
     queue text
     n bigint
 
+view outlast.live_queue_tally
+    queue text
+    scheduled bigint
+    available bigint
+    pending bigint
+    active bigint
+    completed bigint
+    retryable bigint
+    cancelled bigint
+    discarded bigint
+    started bigint
+    exhausted bigint
+    abandoned bigint
+
+view outlast.live_ready_second
+    queue text
+    second bigint
+    jobs bigint
+
 view outlast.live_tally
     class bigint
     scheduled bigint
@@ -295,6 +314,22 @@ table outlast.queue
     set_at bigint
     queue_pkey PRIMARY KEY (name)
 
+table outlast.queue_tally with (fillfactor=40, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    queue text not null
+    server uuid not null
+    scheduled bigint not null
+    available bigint not null
+    pending bigint not null
+    active bigint not null
+    completed bigint not null
+    retryable bigint not null
+    cancelled bigint not null
+    discarded bigint not null
+    started bigint not null
+    exhausted bigint not null
+    abandoned bigint not null
+    queue_tally_pkey PRIMARY KEY (queue, server)
+
 table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0.2)
     class bigint not null
     rank bigint not null
@@ -311,6 +346,26 @@ table outlast.ready with (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum
     ready_pkey PRIMARY KEY (class, rank, seq)
     CREATE INDEX ready_lane ON outlast.ready USING btree (class, lane, rank, seq) WHERE (lane <> 0)
     CREATE INDEX ready_strand ON outlast.ready USING btree (class, strand_ms, since, seq) WHERE (strand_ms IS NOT NULL)
+
+table outlast.ready_second with (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    queue text not null
+    second bigint not null
+    server uuid not null
+    jobs bigint not null
+    ready_second_pkey PRIMARY KEY (queue, second, server)
+
+view outlast.ready_second_counted
+    queue text
+    second bigint
+    jobs bigint
+
+table outlast.ready_second_slot with (fillfactor=50, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    server uuid not null
+    slot bigint not null
+    queue text not null
+    second bigint not null
+    jobs bigint not null
+    ready_second_slot_pkey PRIMARY KEY (server, slot, queue, second)
 
 table outlast.schedule with (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
     name text not null
@@ -382,6 +437,7 @@ table outlast.tally_slot with (fillfactor=40, autovacuum_vacuum_threshold=1000, 
     abandoned bigint not null
     tally_slot_class_fkey FOREIGN KEY (class) REFERENCES class(id)
     tally_slot_pkey PRIMARY KEY (server, slot, class)
+    CREATE TRIGGER keep_queue_tally AFTER DELETE ON outlast.tally_slot REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION keep_queue_tally()
 
 table outlast.transfer
     export uuid not null
@@ -663,6 +719,24 @@ begin
     end loop;
 end $function$
 
+CREATE OR REPLACE FUNCTION outlast.count_ready_seconds()
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'outlast', 'pg_temp'
+AS $function$
+begin
+    perform 1 from server_batch order by server for update;
+    perform 1 from server_batch b
+    join batch_slot s on s.server = b.server and s.slot = b.slot order by b.server for update of s;
+    delete from ready_second;
+    delete from ready_second_slot;
+    insert into ready_second
+    select c.queue, v.second, '00000000-0000-0000-0000-000000000000', sum(c.jobs)
+    from ready_second_counted c
+    cross join lateral (values (c.second), (-1::bigint)) v(second)
+    group by 1, 2;
+end $function$
+
 CREATE OR REPLACE FUNCTION outlast.count_tally()
  RETURNS void
  LANGUAGE sql
@@ -670,16 +744,23 @@ CREATE OR REPLACE FUNCTION outlast.count_tally()
 AS $function$
     delete from tally;
     delete from tally_slot;
+    delete from queue_tally;
     delete from depth;
     delete from depth_slot;
     insert into tally
         select class, '00000000-0000-0000-0000-000000000000', scheduled, available, pending, active,
             completed, retryable, cancelled, discarded, started, exhausted, abandoned
         from outlast.tally_counted;
+    insert into queue_tally
+        select c.queue, t.server, sum(t.scheduled), sum(t.available), sum(t.pending), sum(t.active),
+            sum(t.completed), sum(t.retryable), sum(t.cancelled), sum(t.discarded), sum(t.started),
+            sum(t.exhausted), sum(t.abandoned)
+        from tally t join class c on c.id = t.class group by c.queue, t.server;
     insert into depth
         select c.queue, '00000000-0000-0000-0000-000000000000',
             sum(t.scheduled + t.available + t.pending + t.retryable)
         from tally t join class c on c.id = t.class group by c.queue;
+    select outlast.count_ready_seconds();
 $function$
 
 CREATE OR REPLACE FUNCTION outlast.day_name(parent text, day bigint)
@@ -717,12 +798,29 @@ CREATE OR REPLACE FUNCTION outlast.end_slot(server_id uuid, slot_id bigint)
 AS $function$
 declare
     ended batch_slot;
+    empty_queues text[];
+    empty_seconds bigint[];
 begin
     delete from batch_slot b where b.server = server_id and b.slot = slot_id returning * into ended;
     with gone as (
         delete from depth_slot s where s.server = server_id and s.slot = slot_id returning *)
     insert into depth as d (queue, server, n) select queue, server, n from gone order by queue
     on conflict (queue, server) do update set n = d.n + excluded.n;
+    with gone as (
+        delete from ready_second_slot s where s.server = server_id and s.slot = slot_id
+        returning *),
+    kept as (
+        insert into ready_second as r (queue, second, server, jobs)
+        select queue, second, server, jobs from gone where jobs <> 0 order by queue, second
+        on conflict (queue, second, server) do update set jobs = r.jobs + excluded.jobs
+        returning r.queue, r.second, r.jobs)
+    select array_agg(queue), array_agg(second) into empty_queues, empty_seconds
+    from kept where jobs = 0;
+    -- Seconds pass: rows of those that no job waits from any more would stay.
+    if empty_queues is not null then
+        delete from ready_second r using unnest(empty_queues, empty_seconds) e(queue, second)
+        where r.queue = e.queue and r.second = e.second and r.server = server_id;
+    end if;
     with gone as (
         delete from tally_slot s where s.server = server_id and s.slot = slot_id returning *)
     insert into tally as t (class, server, scheduled, available, pending, active, completed,
@@ -924,6 +1022,35 @@ CREATE OR REPLACE FUNCTION outlast.is_whole(given jsonb)
 AS $function$
     select jsonb_typeof(given) = 'number' and given #>> '{}' ~ '^[0-9]{1,18}$'
 $function$
+
+CREATE OR REPLACE FUNCTION outlast.keep_queue_tally()
+ RETURNS trigger
+ LANGUAGE plpgsql
+ SET search_path TO 'outlast', 'pg_temp'
+AS $function$
+begin
+    insert into queue_tally as t (queue, server, scheduled, available, pending, active, completed,
+                                  retryable, cancelled, discarded, started, exhausted, abandoned)
+    select c.queue, g.server, sum(g.scheduled), sum(g.available), sum(g.pending), sum(g.active),
+        sum(g.completed), sum(g.retryable), sum(g.cancelled), sum(g.discarded), sum(g.started),
+        sum(g.exhausted), sum(g.abandoned)
+    from gone g
+    join class c on c.id = g.class
+    group by c.queue, g.server order by c.queue, g.server
+    on conflict (queue, server) do update set
+        scheduled = t.scheduled + excluded.scheduled,
+        available = t.available + excluded.available,
+        pending = t.pending + excluded.pending,
+        active = t.active + excluded.active,
+        completed = t.completed + excluded.completed,
+        retryable = t.retryable + excluded.retryable,
+        cancelled = t.cancelled + excluded.cancelled,
+        discarded = t.discarded + excluded.discarded,
+        started = t.started + excluded.started,
+        exhausted = t.exhausted + excluded.exhausted,
+        abandoned = t.abandoned + excluded.abandoned;
+    return null;
+end $function$
 
 CREATE OR REPLACE FUNCTION outlast.keys_problem(keys jsonb)
  RETURNS text

@@ -262,6 +262,21 @@ CREATE TABLE queue (
     set_at integer
 ) without rowid;
 
+CREATE TABLE queue_tally (
+    queue text primary key,
+    scheduled integer not null,
+    available integer not null,
+    pending integer not null,
+    active integer not null,
+    completed integer not null,
+    retryable integer not null,
+    cancelled integer not null,
+    discarded integer not null,
+    started integer not null,
+    exhausted integer not null,
+    abandoned integer not null
+) without rowid;
+
 CREATE TABLE ready (
     class integer not null,
     rank integer not null,
@@ -275,6 +290,13 @@ CREATE TABLE ready (
     since integer not null,
     strand_ms integer,
     primary key (class, rank, seq)
+) without rowid;
+
+CREATE TABLE ready_second (
+    queue text not null,
+    second integer not null,
+    jobs integer not null,
+    primary key (queue, second)
 ) without rowid;
 
 CREATE TABLE schedule (
@@ -508,6 +530,21 @@ join class c on c.id = j.class
 left join finished f on f.seq = j.seq
 left join active a on a.seq = j.seq
 left join waiting w on w.seq = j.seq;
+
+CREATE VIEW queue_tally_counted as
+select c.queue as queue, sum(t.scheduled) as scheduled, sum(t.available) as available,
+    sum(t.pending) as pending, sum(t.active) as active, sum(t.completed) as completed,
+    sum(t.retryable) as retryable, sum(t.cancelled) as cancelled, sum(t.discarded) as discarded,
+    sum(t.started) as started, sum(t.exhausted) as exhausted, sum(t.abandoned) as abandoned
+from tally_counted t
+join class c on c.id = t.class
+group by c.queue;
+
+CREATE VIEW ready_second_counted as
+select c.queue as queue, r.since / 1000 as second, count(*) as jobs
+from ready r
+join class c on c.id = r.class
+group by 1, 2;
 
 CREATE VIEW tally_counted as
 select

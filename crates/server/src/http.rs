@@ -52,13 +52,16 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::Method;
 use outlast_core::time::{BootTime, Timestamp};
+use outlast_store::StoreError;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::Engine;
 use crate::access::Scope;
 use crate::clock::boot_time;
+use crate::snapshot::{Snapshot, Snapshots};
 use admission::Admission;
 use error::{ApiError, Missing};
+pub(crate) use limits::with_in_flight as limits_in_use;
 use ojs::plain_workers::PlainWorkers;
 use request::ApiRequest;
 use responder::Responder;
@@ -70,6 +73,8 @@ pub(crate) struct App {
     engine: Engine,
     plain: Arc<PlainWorkers>,
     disk: Arc<doctor::LastLook>,
+    /// The numbers that all who look share.
+    snapshots: Arc<Snapshots>,
     admission: Admission,
     started: BootTime,
     /// The latest updates of pages.
@@ -83,6 +88,11 @@ impl App {
     async fn now(&self) -> Result<Timestamp, ApiError> {
         Ok(self.engine.now().await?)
     }
+
+    /// Returns the numbers of the whole store, at most a second old.
+    async fn snapshot(&self) -> Result<Arc<Snapshot>, StoreError> {
+        self.snapshots.latest(&self.engine).await
+    }
 }
 
 /// Returns all routes over `engine`.
@@ -91,6 +101,7 @@ pub fn router(engine: Engine) -> Router {
         engine,
         plain: Arc::default(),
         disk: Arc::default(),
+        snapshots: Arc::default(),
         admission: Admission::default(),
         started: boot_time(),
         updates: Arc::default(),

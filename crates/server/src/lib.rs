@@ -44,6 +44,7 @@ pub mod schedules;
 pub mod serve;
 pub mod session;
 pub mod settings;
+mod snapshot;
 pub mod tls;
 mod transport;
 mod wire;

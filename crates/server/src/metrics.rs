@@ -8,7 +8,7 @@
 pub(crate) mod histogram;
 pub(crate) mod series;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -256,9 +256,19 @@ impl Metrics {
         add(if renewed { &self.beats } else { &self.beats_refused }, 1);
     }
 
-    /// Adds the classes up by queue and type. `keys` are the classes that the store has now.
-    pub(crate) fn sums(&self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
-        self.series().sums(keys)
+    /// Returns the classes that are counted: what the store is asked about.
+    pub(crate) fn classes(&self) -> Vec<ClassId> {
+        self.series().ids()
+    }
+
+    /// Adds the classes up by queue and type. `asked` are those that the store was asked about, and
+    /// `keys` those of them that it has.
+    pub(crate) fn sums(
+        &self,
+        asked: &HashSet<ClassId>,
+        keys: &HashMap<ClassId, &ClassKey>,
+    ) -> BTreeMap<Pair, Sums> {
+        self.series().sums(asked, keys)
     }
 }
 

@@ -42,6 +42,10 @@ const MIGRATIONS: &[Migration] = &[
     Migration { name: "0006_failovers", text: include_str!("../migrations/0006_failovers.sql") },
     Migration { name: "0007_schedules", text: include_str!("../migrations/0007_schedules.sql") },
     Migration { name: "0008_workflows", text: include_str!("../migrations/0008_workflows.sql") },
+    Migration {
+        name: "0009_queue_counts",
+        text: include_str!("../migrations/0009_queue_counts.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

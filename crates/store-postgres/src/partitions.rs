@@ -13,6 +13,9 @@
 //! default partition ─▶ the same row by row
 //! ```
 //!
+//! It also counts claimable jobs by second again where a server of the build before has moved some
+//! without counting them.
+//!
 //! Rows of forgotten jobs are found by reading all of a partition. One that keeps many rows rests for a
 //! day when nothing is left to be deleted of it, or when reading it takes too long.
 
@@ -58,6 +61,15 @@ const MOVED_MAX: i64 = 10_000;
 const SETTLED_MS: i64 = 60 * 60 * 1000;
 /// Longest that the whole may take, for a PostgreSQL that hangs without a word.
 const MAINTAIN_LIMIT: Duration = Duration::from_secs(600);
+
+/// Whether some queue has another number of claimable jobs than are counted by second.
+const SECONDS_ARE_WRONG: &str = "with counted as (
+         select queue, sum(available) as jobs from live_queue_tally group by queue),
+     aged as (
+         select queue, sum(jobs) as jobs from live_ready_second where second = -1 group by queue)
+     select exists (
+         select 1 from counted c full join aged a on a.queue = c.queue
+         where coalesce(c.jobs, 0) <> coalesce(a.jobs, 0))";
 
 /// Which partitions are not read for a while, each with the time until when. It is kept in memory.
 #[derive(Debug, Default)]
@@ -131,6 +143,8 @@ impl Maintenance<'_> {
             None => row::time(&self.one(NOW, &[]).await?, 0)?,
         };
         self.now = now;
+        let counted = self.count_seconds().await;
+        self.or_later(counted)?;
         let today = day_of(now).0 / DAY_MS;
         let settled = day_of(Timestamp(now.0.saturating_sub(SETTLED_MS)));
         let before = day_of(self.order.finished_before).min(settled);
@@ -150,6 +164,17 @@ impl Maintenance<'_> {
             self.or_later(thinned)?;
         }
         Ok(())
+    }
+
+    /// Counts claimable jobs by second again if a server of the build before has moved some.
+    async fn count_seconds(&mut self) -> Result<(), Stop> {
+        if !get::<bool>(&self.one(SECONDS_ARE_WRONG, &[]).await?, 0)? {
+            return Ok(());
+        }
+        tracing::info!("counting claimable jobs by second again");
+        self.begin().await?;
+        let counted = self.one("select outlast.count_ready_seconds()", &[]).await;
+        self.end(counted).await.map(|_| ())
     }
 
     /// Puts off a step that met another transaction's lock, or took too long.

@@ -365,6 +365,10 @@ impl Store for PostgresStore {
         read::queue::tally(&self.inner.background.get().await?).await
     }
 
+    async fn tally_of(&self, classes: Vec<ClassId>) -> Result<Vec<ClassCounts>, StoreError> {
+        read::queue::tally_of(&self.inner.readers.get().await?, &classes).await
+    }
+
     async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError> {
         read::queue::counts(&self.inner.readers.get().await?, &queue, tenant.as_deref()).await
     }

@@ -61,6 +61,7 @@ pub fn next(looked: &[Looked]) -> ClassId {
 #[cfg(test)]
 mod tests {
     use outlast_core::job::State;
+    use outlast_core::time::Timestamp;
 
     use super::*;
 
@@ -71,7 +72,7 @@ mod tests {
     #[test]
     fn only_classes_without_jobs_go_and_never_the_latest() {
         let mut changes = Changes::default();
-        changes.stored(ClassId(4), State::Available);
+        changes.stored(ClassId(4), State::Available, Timestamp(1));
         let twin = Looked { isolated: true, ..looked(6, None, 0) };
         let all = [
             looked(1, None, 0),

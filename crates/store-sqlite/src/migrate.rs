@@ -28,6 +28,10 @@ const MIGRATIONS: &[Migration] = &[
     },
     Migration { name: "0006_schedules", text: include_str!("../migrations/0006_schedules.sql") },
     Migration { name: "0007_workflows", text: include_str!("../migrations/0007_workflows.sql") },
+    Migration {
+        name: "0008_queue_counts",
+        text: include_str!("../migrations/0008_queue_counts.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -251,6 +251,10 @@ impl Store for SqliteStore {
         self.read_in_background(read::queue::tally).await
     }
 
+    async fn tally_of(&self, classes: Vec<ClassId>) -> Result<Vec<ClassCounts>, StoreError> {
+        self.read(move |db| read::queue::tally_of(db, &classes)).await
+    }
+
     async fn standing_orders(&self) -> Result<Vec<StandingOrder>, StoreError> {
         self.read_in_background(read::worker::standing_orders).await
     }

@@ -125,6 +125,8 @@ impl Target for SqliteTarget {
     async fn complete(&mut self, time: Timestamp) -> Result<(), StoreError> {
         // Counts are not moved: they follow from the rows.
         let counted = "delete from tally; insert into tally select * from tally_counted;
+             delete from queue_tally; insert into queue_tally select * from queue_tally_counted;
+             delete from ready_second; insert into ready_second select * from ready_second_counted;
              delete from class_block;
              insert into class_block select distinct class, seq >> 10 from job_row";
         self.db().execute_batch(counted).map_err(failed)?;

@@ -69,3 +69,5 @@ delete from class_block;
 insert into class_block select distinct class, seq >> 10 from job_row;
 delete from tally;
 insert into tally select * from tally_counted;
+insert into queue_tally select * from queue_tally_counted;
+insert into ready_second select * from ready_second_counted;

@@ -80,6 +80,7 @@ pub struct ModelStore {
     unanswered: Arc<Mutex<HashMap<BatchId, Applied>>>,
     maintains_forever: bool,
     reads_of_workers: Arc<AtomicUsize>,
+    lists_of_queues: Arc<AtomicUsize>,
 }
 
 /// Which batches fail, and how.
@@ -107,6 +108,7 @@ impl ModelStore {
             unanswered: Arc::default(),
             maintains_forever: false,
             reads_of_workers: Arc::default(),
+            lists_of_queues: Arc::default(),
         }
     }
 
@@ -163,6 +165,12 @@ impl ModelStore {
     #[must_use]
     pub fn reads_of_workers(&self) -> usize {
         self.reads_of_workers.load(Ordering::SeqCst)
+    }
+
+    /// Returns how often this store or a clone was asked for all queues.
+    #[must_use]
+    pub fn lists_of_queues(&self) -> usize {
+        self.lists_of_queues.load(Ordering::SeqCst)
     }
 
     fn open(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
@@ -414,6 +422,12 @@ impl Store for ModelStore {
         Ok(self.open()?.orders.values().cloned().collect())
     }
 
+    async fn tally_of(&self, classes: Vec<ClassId>) -> Result<Vec<ClassCounts>, StoreError> {
+        let mut all = self.open()?.tally();
+        all.retain(|class| classes.contains(&class.id));
+        Ok(all)
+    }
+
     async fn limits(&self) -> Result<Vec<LimitRecord>, StoreError> {
         Ok(self.open()?.limits.values().cloned().collect())
     }
@@ -474,6 +488,7 @@ impl Store for ModelStore {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStats>, StoreError> {
+        self.lists_of_queues.fetch_add(1, Ordering::SeqCst);
         Ok(self.open()?.queues())
     }
 

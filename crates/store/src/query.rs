@@ -1,6 +1,6 @@
 //! What can be read outside a batch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use outlast_core::id::{Epoch, JobId, WorkerId};
@@ -346,8 +346,8 @@ pub struct QueueStats {
     pub cancelled: u64,
     /// Ended without success.
     pub discarded: u64,
-    /// Since when the oldest claimable job waits. Where very many wait, it is looked for among
-    /// those that are next in line at each priority.
+    /// Since when the oldest claimable job waits, to the second: the beginning of the second in which
+    /// it became claimable.
     pub oldest_available: Option<Timestamp>,
 }
 
@@ -388,49 +388,6 @@ pub struct QueuePause {
     pub name: String,
     /// Whether fetching is stopped.
     pub paused: bool,
-}
-
-/// Returns the classes that have claimable jobs: those of which the oldest is looked for.
-#[must_use]
-pub fn claimable_classes(tally: &[ClassCounts]) -> Vec<ClassId> {
-    let waits = |class: &&ClassCounts| class.counts.state(State::Available) > 0;
-    tally.iter().filter(waits).map(|class| class.id).collect()
-}
-
-/// Returns what is known of each queue: whether it is paused, the counts of its classes, and since
-/// when the oldest claimable job of any of them waits.
-#[must_use]
-pub fn queue_stats(
-    pauses: Vec<QueuePause>,
-    tally: &[ClassCounts],
-    oldest: &HashMap<ClassId, Timestamp>,
-) -> Vec<QueueStats> {
-    let mut queues = queues_of(pauses, tally);
-    for class in tally {
-        if let (Some(stats), Some(since)) =
-            (queues.get_mut(&class.key.queue), oldest.get(&class.id))
-        {
-            let first = stats.oldest_available.map_or(*since, |other| other.min(*since));
-            stats.oldest_available = Some(first);
-        }
-    }
-    queues.into_values().collect()
-}
-
-/// Adds the counts of classes up by queue.
-fn queues_of(pauses: Vec<QueuePause>, tally: &[ClassCounts]) -> BTreeMap<String, QueueStats> {
-    let mut queues = BTreeMap::new();
-    for QueuePause { name, paused } in pauses {
-        let stats = QueueStats { name: name.clone(), paused, ..QueueStats::default() };
-        queues.insert(name, stats);
-    }
-    for class in tally {
-        let name = &class.key.queue;
-        let named = || QueueStats { name: name.clone(), ..QueueStats::default() };
-        let stats = queues.entry(name.clone()).or_insert_with(named);
-        stats.add(&class.counts);
-    }
-    queues
 }
 
 /// Returns how many of the claimable jobs that are next in line, at each priority of each of

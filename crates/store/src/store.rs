@@ -116,6 +116,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Returns every class with its live counts, by number. Nothing is counted for it.
     async fn tally(&self) -> Result<Vec<ClassCounts>, StoreError>;
 
+    /// Returns the counts of those of these classes that there are.
+    async fn tally_of(&self, classes: Vec<ClassId>) -> Result<Vec<ClassCounts>, StoreError>;
+
     /// Returns the live counts of a queue; of one tenant's jobs in it if a tenant is named.
     async fn counts_of(&self, queue: String, tenant: Option<String>) -> Result<Counts, StoreError>;
 

@@ -14,11 +14,16 @@
 //! A claimable job counts in the class that it is claimed from (its own, or that one's
 //! isolated twin), any other job in its own. A cancelled job whose processes are awaited is
 //! cancelled.
+//!
+//! Claimable jobs are also counted by the second since which they have been claimable. The first
+//! second of a queue that counts any says how long its oldest job has waited, however many classes
+//! there are.
 
 use std::collections::BTreeMap;
 
 use outlast_core::job::{DeadLetterReason, Hold, State, Transition};
 use outlast_core::queue::WAITING;
+use outlast_core::time::Timestamp;
 
 use crate::command::{ClassId, ClassKey};
 
@@ -155,6 +160,35 @@ pub struct ClassCounts {
     pub counts: Counts,
 }
 
+/// The number of a second, by which claimable jobs are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Second(pub i64);
+
+impl Second {
+    /// Returns the second that a time is in.
+    #[must_use]
+    pub const fn of(at: Timestamp) -> Self {
+        Self(at.0.div_euclid(1000))
+    }
+
+    /// Returns when it began.
+    #[must_use]
+    pub const fn start(self) -> Timestamp {
+        Timestamp(self.0.saturating_mul(1000))
+    }
+}
+
+/// By how much the number of claimable jobs of a class changes that have been so since a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadyChange {
+    /// The class that they are claimed from.
+    pub class: ClassId,
+    /// Since when they have been claimable.
+    pub second: Second,
+    /// How many more there are.
+    pub more: i64,
+}
+
 /// What a tally must know of a job that moves.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
@@ -162,6 +196,8 @@ pub struct Before {
     pub class: ClassId,
     /// Its state.
     pub state: State,
+    /// Since when it has been claimable, if it is.
+    pub claimable_since: Option<Timestamp>,
     /// Whether it is active and stored as started.
     pub started: bool,
     /// Why it is a dead letter, if it is.
@@ -170,18 +206,30 @@ pub struct Before {
 
 /// By how much a batch changes the tallies.
 #[derive(Clone, Debug, Default)]
-pub struct Changes(BTreeMap<ClassId, Counts>);
+pub struct Changes {
+    classes: BTreeMap<ClassId, Counts>,
+    ready: BTreeMap<(ClassId, Second), i64>,
+}
 
 impl Changes {
-    /// A job is stored.
-    pub fn stored(&mut self, class: ClassId, state: State) {
+    /// A job is stored at a time.
+    pub fn stored(&mut self, class: ClassId, state: State, now: Timestamp) {
         self.add(class, column_of(state), 1);
+        if state == State::Available {
+            self.add_ready(class, now, 1);
+        }
     }
 
-    /// A job moves; `class` is where it counts then.
-    pub fn moved(&mut self, before: &Before, class: ClassId, step: &Transition) {
+    /// A job moves at a time; `class` is where it counts then.
+    pub fn moved(&mut self, before: &Before, class: ClassId, step: &Transition, now: Timestamp) {
         self.add(before.class, column_of(before.state), -1);
         self.add(class, column_of(step.to), 1);
+        if let Some(since) = before.claimable_since {
+            self.add_ready(before.class, since, -1);
+        }
+        if step.to == State::Available {
+            self.add_ready(class, now, 1);
+        }
         if before.started {
             self.add(before.class, STARTED, -1);
         }
@@ -213,26 +261,36 @@ impl Changes {
     /// Whether something of a class changes.
     #[must_use]
     pub fn touch(&self, class: ClassId) -> bool {
-        self.0.get(&class).is_some_and(|counts| !counts.is_zero())
+        self.classes.get(&class).is_some_and(|counts| !counts.is_zero())
     }
 
     /// Forgets what was noted.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Self::default();
     }
 
     /// Returns by how many more jobs wait in each class that has changed.
     pub fn more_waiting(&self) -> impl Iterator<Item = (ClassId, i64)> {
-        self.0.iter().map(|(class, counts)| (*class, counts.more_waiting()))
+        self.classes.iter().map(|(class, counts)| (*class, counts.more_waiting()))
     }
 
     /// Takes what has changed, by class.
     pub fn take(&mut self) -> Vec<(ClassId, Counts)> {
-        let all = std::mem::take(&mut self.0);
+        let all = std::mem::take(&mut self.classes);
         all.into_iter().filter(|(_, counts)| !counts.is_zero()).collect()
     }
 
+    /// Takes what has changed of claimable jobs, by class and second.
+    pub fn take_ready(&mut self) -> Vec<ReadyChange> {
+        let all = std::mem::take(&mut self.ready).into_iter().filter(|(_, more)| *more != 0);
+        all.map(|((class, second), more)| ReadyChange { class, second, more }).collect()
+    }
+
     fn add(&mut self, class: ClassId, column: usize, by: i64) {
-        self.0.entry(class).or_default().change(column, by);
+        self.classes.entry(class).or_default().change(column, by);
+    }
+
+    fn add_ready(&mut self, class: ClassId, since: Timestamp, by: i64) {
+        *self.ready.entry((class, Second::of(since))).or_default() += by;
     }
 }

@@ -7,6 +7,7 @@
 mod prefetch;
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use outlast_core::selector::Placement;
@@ -18,6 +19,7 @@ use outlast_store_rules::apply::limit::Limits;
 use crate::clock::boot_time;
 use crate::engine::asked::{self, Asked};
 use crate::engine::estimate::Estimate;
+use crate::engine::waiting::KnownClass;
 
 use prefetch::Prefetch;
 
@@ -194,6 +196,22 @@ impl Classes {
     ) -> impl Iterator<Item = (ClassId, &Class)> {
         let ids = self.claimable.of(queues, from);
         ids.filter_map(|id| Some((id, self.by_id.get(&id)?)))
+    }
+
+    /// Returns so many of the classes with the most claimable jobs, whether they wait for a limit or not.
+    pub(crate) fn waiting(&self, max: usize) -> Vec<KnownClass> {
+        let waits = |(_, class): &(&ClassId, &Class)| class.ready != Estimate::None;
+        let of = |(id, class): (&ClassId, &Class)| (Reverse(class.ready.wanted()), *id);
+        let mut all: Vec<_> = self.by_id.iter().filter(waits).map(of).collect();
+        if all.len() > max {
+            all.select_nth_unstable(max);
+            all.truncate(max);
+        }
+        let known = |(_, id): (_, ClassId)| {
+            let key = self.by_id.get(&id)?.key.clone();
+            Some(KnownClass { id, key, is_blocked: self.blocked.contains(&id) })
+        };
+        all.into_iter().filter_map(known).collect()
     }
 
     pub(crate) fn is_claimable(&self, id: ClassId) -> bool {

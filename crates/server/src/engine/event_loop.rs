@@ -246,6 +246,10 @@ impl EventLoop {
                 // An asker that has gone needs no answer.
                 let _ = reply.send(());
             }
+            // An asker that has gone needs no answer.
+            Input::ListWaiting { max, reply } => {
+                let _ = reply.send(self.planning.classes.waiting(max));
+            }
             Input::Backlog(classes) => self.set_backlog(classes),
             Input::ClaimAgain(classes) => self.claim_again(&classes),
             Input::Redispatch => self.planning.redispatch.woken(),

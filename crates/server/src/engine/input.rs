@@ -12,6 +12,7 @@ use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
 use crate::engine::event_loop::StoredPhase;
 use crate::engine::sessions::Session;
+use crate::engine::waiting::KnownClass;
 
 /// Answers one submitted command, and hands it back.
 pub(crate) type ReplySender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;
@@ -44,6 +45,8 @@ pub(crate) enum Input {
     /// A monitor asks to fail jobs that no live worker can run, if the workers were read that
     /// recently.
     CheckUnclaimable { fleet_age_max: Span, reply: oneshot::Sender<()> },
+    /// Asks for so many of the classes with the most claimable jobs.
+    ListWaiting { max: usize, reply: oneshot::Sender<Vec<KnownClass>> },
     /// The backlog was read: these classes have claimable jobs.
     Backlog(Look),
     /// A claim of these classes met only jobs that other sessions had locked.

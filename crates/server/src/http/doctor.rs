@@ -299,7 +299,8 @@ fn about_worker(object: &mut Object<'_>, app: &App, worker: &WorkerRecord, now: 
     object.text_or_null("unhealthy", worker.unhealthy.as_ref().map(|it| it.reason.as_str()));
 }
 
-fn seconds(span: Span) -> String {
+/// Returns a span in seconds.
+pub(super) fn seconds(span: Span) -> String {
     format!("{}.{:03}", span.as_secs(), span.as_millis() % 1000)
 }
 

@@ -61,7 +61,7 @@ pub(super) fn routes() -> Routes {
 
 /// Returns the limits, each with how many attempts it counts; not those on a key, of which each
 /// value counts for itself.
-pub(super) async fn with_in_flight(
+pub(crate) async fn with_in_flight(
     store: &dyn Store,
 ) -> Result<Vec<(LimitRecord, Option<u64>)>, StoreError> {
     let records = store.limits().await?;
@@ -108,6 +108,7 @@ pub(super) async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let limit = limit::read(name.clone(), &body)?;
     let order = SetLimit { limit, configured: false, by: req.by() };
     let change = changed(&req.app, &name, order).await?;
+    req.app.snapshots.forget().await;
     let status = if change == LimitChange::Created { StatusCode::CREATED } else { StatusCode::OK };
     let record = find(&req.app, &name).await?;
     let used = InUse::read(&req.app, &record, None).await?;
@@ -128,12 +129,15 @@ pub(super) async fn remove(mut req: ApiRequest) -> Result<ApiResponse, ApiError>
         LimitChange::Created
         | LimitChange::Replaced
         | LimitChange::Unchanged
-        | LimitChange::Removed => Ok(ApiResponse::object(|object| {
-            object.object("data", |object| {
-                object.text("name", name.as_str());
-                object.flag("removed", true);
-            });
-        })),
+        | LimitChange::Removed => {
+            req.app.snapshots.forget().await;
+            Ok(ApiResponse::object(|object| {
+                object.object("data", |object| {
+                    object.text("name", name.as_str());
+                    object.flag("removed", true);
+                });
+            }))
+        }
     }
 }
 

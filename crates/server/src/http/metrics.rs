@@ -10,18 +10,19 @@ use std::time::Duration;
 use outlast_core::job::{Outcome, State};
 use outlast_core::limit::Limit;
 use outlast_core::time::{Span, Timestamp};
+use outlast_store::StoreError;
 use outlast_store::limit::LimitRecord;
 use outlast_store::query::QueueStats;
 use outlast_store::queue::QueueRecord;
 
 use super::error::ApiError;
-use super::limits;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use crate::engine::shared_state::SharedState;
 use crate::metrics::histogram::{SHORT, Snapshot};
 use crate::metrics::series::{ENDS, LABELS_MAX, OVERFLOW, Pair, Sums};
 use crate::metrics::{Metrics, read};
+use crate::snapshot::total;
 use text::{MICROS, MILLIS, Text, escaped, float};
 
 /// The Prometheus text format, for clients that ask for a version of it.
@@ -36,9 +37,11 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let kind = if asks { PROMETHEUS } else { "text/plain" };
     let engine = &req.app.engine;
     let (metrics, shared, store) = (engine.counters(), engine.shared(), engine.store());
-    let limits = limits::with_in_flight(store.as_ref());
-    let bounds = store.queue_settings();
-    let asked = async { tokio::try_join!(store.tally(), store.queues(), limits, bounds) };
+    let classes = metrics.classes();
+    let asked = async {
+        let keys = store.tally_of(classes.clone()).await?;
+        Ok::<_, StoreError>((req.app.snapshot().await?, keys))
+    };
     let counted = tokio::time::timeout(COUNTS_LIMIT, asked).await.ok().and_then(Result::ok);
     let mut text = Text::default();
     counters(&mut text, metrics);
@@ -47,14 +50,21 @@ pub(super) async fn show(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     workers(&mut text, shared);
     let up = u8::from(counted.is_some());
     text.gauge("outlast_store_up", "Whether the store answered for this page.", up);
-    let queues = counted.as_ref().map_or(&[][..], |(_, queues, ..)| queues);
-    self::queues(&mut text, queues, shared.store_time());
-    self::bounds(&mut text, metrics, counted.as_ref().map_or(&[][..], |(.., bounds)| bounds));
-    limit_gauges(&mut text, counted.as_ref().map_or(&[][..], |(_, _, limits, _)| limits));
+    let snapshot = counted.as_ref().map(|(snapshot, _)| snapshot);
+    if let Some(snapshot) = snapshot {
+        text.gauge(
+            "outlast_counts_age_seconds",
+            "How old the numbers of queues and limits on this page are.",
+            float(snapshot.age().0) / MILLIS,
+        );
+    }
+    queues(&mut text, snapshot.map_or(&[], |it| &it.queues), shared.store_time());
+    bounds(&mut text, metrics, snapshot.map(|it| &it.settings));
+    limit_gauges(&mut text, snapshot.map_or(&[], |it| &it.limits));
     // Without the classes there is nothing to label the jobs with.
-    if let Some((classes, ..)) = &counted {
-        let keys = classes.iter().map(|class| (class.id, &class.key)).collect();
-        series(&mut text, &metrics.sums(&keys));
+    if let Some((_, known)) = &counted {
+        let keys = known.iter().map(|class| (class.id, &class.key)).collect();
+        series(&mut text, &metrics.sums(&classes.into_iter().collect(), &keys));
     }
     Ok(ApiResponse::text(kind, text.into_bytes()))
 }
@@ -82,13 +92,14 @@ fn limit_gauges(text: &mut Text, limits: &[(LimitRecord, Option<u64>)]) {
 }
 
 /// Writes how many jobs may wait in bounded queues, and how many enqueues these refused.
-fn bounds(text: &mut Text, metrics: &Metrics, settings: &[QueueRecord]) {
+fn bounds(text: &mut Text, metrics: &Metrics, settings: Option<&BTreeMap<String, QueueRecord>>) {
     let name = "ojs_backpressure_rejected_total";
     text.head(name, "Enqueues that a full queue refused, by queue.", "counter");
     for (queue, count) in metrics.refusals() {
         text.sample(name, &format!("queue=\"{}\"", escaped(&queue)), count);
     }
-    let bounded = settings.iter().filter_map(|it| Some((&it.queue, it.settings.max_depth?)));
+    let settings = settings.into_iter().flat_map(BTreeMap::values);
+    let bounded = settings.filter_map(|it| Some((&it.queue, it.settings.max_depth?)));
     let name = "outlast_queue_max_depth";
     text.head(name, "How many jobs may wait in a bounded queue.", "gauge");
     for (queue, max) in bounded.take(LABELS_MAX) {
@@ -319,16 +330,7 @@ fn bounded(queues: &[QueueStats]) -> Vec<QueueStats> {
     let (shown, more) = queues.split_at(queues.len().min(LABELS_MAX));
     let mut shown = shown.to_vec();
     if !more.is_empty() {
-        let mut other = QueueStats { name: OVERFLOW.into(), ..QueueStats::default() };
-        for queue in more {
-            let mut queue = queue.clone();
-            for state in State::ALL {
-                *other.count_mut(state) += *queue.count_mut(state);
-            }
-            let oldest = [other.oldest_available, queue.oldest_available];
-            other.oldest_available = oldest.into_iter().flatten().min();
-        }
-        shown.push(other);
+        shown.push(QueueStats { name: OVERFLOW.into(), ..total(more) });
     }
     shown
 }

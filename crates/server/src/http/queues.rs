@@ -1,9 +1,8 @@
 //! Queues: counts and settings.
 
-use std::collections::HashMap;
-
 use outlast_core::queue::{Change, QueueChange, QueueSettings};
 use outlast_core::selector::Placement;
+use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::SetQueue;
 use outlast_store::query::QueueStats;
 use outlast_store::queue::QueueRecord;
@@ -13,13 +12,15 @@ use outlast_wire::ojs::error::Code;
 use outlast_wire::queue;
 
 use super::App;
+use super::doctor::seconds;
 use super::error::{ApiError, Missing};
-use super::ojs::queues::{fields, max_depth};
+use super::ojs::queues::{counts, fields, max_depth};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get, put};
 use super::schema::Schema;
 use crate::access::Scope;
+use crate::snapshot::WaitingGroup;
 
 pub(super) fn routes() -> Routes {
     const ALL: &str = "/api/v1/queues";
@@ -36,18 +37,40 @@ pub(super) fn routes() -> Routes {
         )
 }
 
+/// Lists all queues: the same answer for all who ask within a second.
 async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let store = req.app.engine.store();
-    let (queues, settings) = (store.queues().await?, store.queue_settings().await?);
-    let settings: HashMap<&str, &QueueRecord> =
-        settings.iter().map(|record| (record.queue.as_str(), record)).collect();
+    let snapshot = req.app.snapshot().await?;
+    let age = snapshot.age();
     Ok(ApiResponse::object(|object| {
-        object.array("data", &queues, |out, queue| {
+        object.array("data", &snapshot.queues, |out, queue| {
             let mut object = Object::begin(out);
-            write(&mut object, queue, settings.get(queue.name.as_str()).copied());
+            write(&mut object, queue, snapshot.settings.get(&queue.name));
             object.end();
         });
+        object.object("totals", |object| counts(object, &snapshot.totals));
+        object.object("waiting", |object| {
+            object.array("groups", &snapshot.waiting.groups, |out, group| {
+                let mut object = Object::begin(out);
+                about_waiting(&mut object, group);
+                object.end();
+            });
+            object.number("others", snapshot.waiting.others);
+        });
+        counted(object, snapshot.counted_at, age);
     }))
+}
+
+/// Writes when numbers were read, and how old they are.
+fn counted(object: &mut Object<'_>, at: Timestamp, age: Span) {
+    object.time("counted_at", at);
+    object.number("age_seconds", seconds(age));
+}
+
+fn about_waiting(object: &mut Object<'_>, group: &WaitingGroup) {
+    object.text("reason", group.reason.as_str());
+    object.text("queue", &group.queue);
+    object.text_or_null("type", group.job_type.as_deref());
+    object.number("jobs", group.jobs);
 }
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -66,6 +89,7 @@ pub(super) async fn set(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }
     let order = SetQueue { queue: name.clone(), change, by: req.by() };
     req.app.engine.submit(order).await?.map_err(|refusal| queue::refused(&refusal))?;
+    req.app.snapshots.forget().await;
     // A queue without jobs and settings is known to no store, and is as it was asked to be.
     let empty = QueueStats { name: name.clone(), ..QueueStats::default() };
     let queue = req.app.engine.store().queue(name).await?.unwrap_or(empty);
@@ -78,10 +102,11 @@ fn sends_webhooks(change: &QueueChange) -> bool {
 }
 
 async fn shown(app: &App, queue: &QueueStats) -> Result<ApiResponse, ApiError> {
-    let (store, name) = (app.engine.store(), &queue.name);
+    let (store, name, now) = (app.engine.store(), &queue.name, app.now().await?);
     let settings = store.queue_settings().await?.into_iter().find(|it| it.queue == *name);
     Ok(ApiResponse::object(|object| {
         object.object("data", |object| write(object, queue, settings.as_ref()));
+        counted(object, now, Span::ZERO);
     }))
 }
 

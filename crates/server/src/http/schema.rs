@@ -21,7 +21,7 @@ use native::{
     limit, limit_in_list, limit_request, pack_workers, worker, worker_order, worker_order_request,
     workers_ordered,
 };
-use ojs::{job, job_request, queue, queue_request, queue_set};
+use ojs::{job, job_request, queue, queue_counted, queue_request, queue_set, queues_counted};
 use schedule::{cron, cron_request, schedule, schedule_request};
 use workflow::{ojs_workflow, ojs_workflow_request, workflow, workflow_request};
 
@@ -158,8 +158,8 @@ impl Schema {
             Self::LimitRequest => limit_request(),
             Self::Limits => object(&[("data", list(limit_in_list()))]),
             Self::LimitGone => data(object(&[("name", text()), ("removed", flag())])),
-            Self::QueueSet => data(named("QueueSet")),
-            Self::QueuesSet => object(&[("data", list(named("QueueSet")))]),
+            Self::QueueSet => queue_counted(),
+            Self::QueuesSet => queues_counted(),
             Self::QueueRequest => queue_request(),
             Self::Text => text(),
             Self::Description => json!({"type": "object", "required": ["openapi", "paths"]}),

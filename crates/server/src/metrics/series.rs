@@ -2,7 +2,7 @@
 //! that the hot path handles numbers only. A class keeps its labels for as long as the server
 //! runs, also when the store has forgotten it: no counter may ever fall.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use outlast_core::job::State;
 use outlast_core::time::Span;
@@ -142,13 +142,23 @@ impl Series {
         }
     }
 
-    /// Adds the classes up by queue and type. `keys` are the classes that the store has now.
-    pub(crate) fn sums(&mut self, keys: &HashMap<ClassId, &ClassKey>) -> BTreeMap<Pair, Sums> {
-        self.label(keys);
+    /// Returns the classes that are counted: what the store is asked about.
+    pub(crate) fn ids(&self) -> Vec<ClassId> {
+        self.classes.keys().copied().filter(|id| *id != UNCOUNTED).collect()
+    }
+
+    /// Adds the classes up by queue and type. `asked` are those that the store was asked about, and
+    /// `keys` those of them that it has.
+    pub(crate) fn sums(
+        &mut self,
+        asked: &HashSet<ClassId>,
+        keys: &HashMap<ClassId, &ClassKey>,
+    ) -> BTreeMap<Pair, Sums> {
+        self.label(asked, keys);
         let Self { classes, kept } = self;
         classes.retain(|id, class| {
             let Some(pair) = class.shown.clone() else { return true };
-            let is_known = keys.contains_key(id) || *id == UNCOUNTED;
+            let is_known = keys.contains_key(id) || !asked.contains(id);
             if !is_known {
                 kept.entry(pair).or_insert_with(Sums::zero).add(class);
             }
@@ -164,10 +174,9 @@ impl Series {
     }
 
     /// Gives labels to the classes that were on no page yet.
-    fn label(&mut self, keys: &HashMap<ClassId, &ClassKey>) {
+    fn label(&mut self, asked: &HashSet<ClassId>, keys: &HashMap<ClassId, &ClassKey>) {
         let shown = self.classes.values().filter_map(|class| class.shown.clone());
         let mut pairs: BTreeSet<Pair> = shown.chain(self.kept.keys().cloned()).collect();
-        let newest = keys.keys().map(|id| id.0).max().unwrap_or_default();
         let mut new: Vec<_> =
             self.classes.iter_mut().filter(|(_, class)| class.shown.is_none()).collect();
         // The older a class, the surer its place.
@@ -176,8 +185,8 @@ impl Series {
             let pair = match keys.get(id) {
                 Some(key) => (key.queue.clone(), key.job_type.clone()),
                 // The store has forgotten it.
-                None if id.0 <= newest => other(),
-                // It is newer than the list.
+                None if asked.contains(id) || *id == UNCOUNTED => other(),
+                // It was counted since the store was asked.
                 None => continue,
             };
             let has_place = pairs.len() < LABELS_MAX || pairs.contains(&pair);
@@ -219,7 +228,7 @@ mod tests {
             series.enqueued(*id);
             series.waited(*id, Span(40));
         }
-        let sums = series.sums(&named);
+        let sums = series.sums(&series.ids().into_iter().collect(), &named);
         assert_eq!(sums.len(), LABELS_MAX + 1);
         assert_eq!(sums[&(OVERFLOW.into(), OVERFLOW.into())].enqueued, 50);
         let waits: u64 = sums.values().map(|sum| sum.waits.count()).sum();
@@ -242,25 +251,26 @@ mod tests {
     #[test]
     fn what_was_counted_of_a_class_stays_where_it_was_when_the_store_forgets_the_class() {
         let mut series = Series::default();
-        let (first, second) = (key("first"), key("second"));
-        let shown = |series: &mut Series, named: &[(i64, &ClassKey)]| {
+        let first = key("first");
+        let shown = |series: &mut Series, asked: &[i64], named: &[(i64, &ClassKey)]| {
+            let asked = asked.iter().map(|id| ClassId(*id)).collect();
             let named = named.iter().map(|(id, key)| (ClassId(*id), *key)).collect();
-            let sums = series.sums(&named);
+            let sums = series.sums(&asked, &named);
             sums.into_iter().map(|((_, of), sum)| (of, sum.enqueued)).collect::<Vec<_>>()
         };
         series.enqueued(ClassId(1));
         series.enqueued(ClassId(1));
-        let both = [(1, &first), (2, &second)];
-        assert_eq!(shown(&mut series, &both), [("first".to_owned(), 2)]);
-        assert_eq!(shown(&mut series, &both[1..]), [("first".to_owned(), 2)]);
-        // It is there again, under another number, which the list does not have yet.
+        assert_eq!(series.ids(), [ClassId(1)]);
+        assert_eq!(shown(&mut series, &[1], &[(1, &first)]), [("first".to_owned(), 2)]);
+        assert_eq!(shown(&mut series, &[1], &[]), [("first".to_owned(), 2)]);
+        // It is there again, under another number, about which the store was not asked yet.
         series.enqueued(ClassId(3));
-        assert_eq!(shown(&mut series, &both[1..]), [("first".to_owned(), 2)]);
-        assert_eq!(shown(&mut series, &[(3, &first)]), [("first".to_owned(), 3)]);
+        assert_eq!(shown(&mut series, &[], &[]), [("first".to_owned(), 2)]);
+        assert_eq!(shown(&mut series, &[3], &[(3, &first)]), [("first".to_owned(), 3)]);
         // It was forgotten before it was on any page.
         series.enqueued(ClassId(2));
         let counted = [("_other".to_owned(), 1), ("first".to_owned(), 3)];
-        assert_eq!(shown(&mut series, &[(3, &first)]), counted);
+        assert_eq!(shown(&mut series, &[2, 3], &[(3, &first)]), counted);
         assert_eq!(series.classes.len(), 1);
     }
 }

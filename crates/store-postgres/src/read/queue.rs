@@ -9,10 +9,10 @@ use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, JobQuery, OLDEST_LOOKED_MAX, OLDEST_LOOKED_MIN,
-    OldestClaimable, QueuePause, QueueStats, claimable_classes, looked_at, queue_stats,
+    OldestClaimable, QueuePause, QueueStats, looked_at,
 };
 use outlast_store::queue::QueueRecord;
-use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
+use outlast_store::tally::{COLUMNS, ClassCounts, Counts, Second};
 use outlast_store_rules::codec;
 use outlast_store_rules::list::{is_narrow, names_claimable};
 use tokio::time::Instant;
@@ -139,23 +139,38 @@ pub(crate) async fn tally(reader: &Reader) -> Result<Vec<ClassCounts>, StoreErro
     classes_of(&reader.all(tally!(""), &[]).await?)
 }
 
-/// Adds up all counts, or those that follow.
+/// Returns the counts of those of these classes that there are.
+pub(crate) async fn tally_of(
+    reader: &Reader,
+    classes: &[ClassId],
+) -> Result<Vec<ClassCounts>, StoreError> {
+    if classes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<i64> = classes.iter().map(|class| class.0).collect();
+    classes_of(&reader.all(tally_of!("c.id = any($1::bigint[])"), &[&ids]).await?)
+}
+
+/// Adds up the counts of some rows.
 macro_rules! sums {
-    () => {
-        "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
+    ($from:literal) => {
+        concat!(
+            "select sum(scheduled)::bigint, sum(available)::bigint, sum(pending)::bigint,
              sum(active)::bigint, sum(completed)::bigint, sum(retryable)::bigint,
              sum(cancelled)::bigint, sum(discarded)::bigint, sum(started)::bigint,
              sum(exhausted)::bigint, sum(abandoned)::bigint
-         from live_tally"
+         from ",
+            $from
+        )
     };
 }
 
-/// The counts of a queue, or of a tenant's jobs in it: one row, whatever classes there are.
-const COUNTS: &str = concat!(
-    sums!(),
-    " where class = any(array(
-         select id from class
-         where queue = $1 and ($2::text is null or tenant = $2 and tenant <> '')))"
+const ALL_COUNTS: &str = sums!("live_queue_tally");
+const OF_QUEUE: &str = sums!("live_queue_tally where queue = $1");
+/// The counts of a tenant's jobs in a queue: one row, whatever classes there are.
+const OF_TENANT: &str = sums!(
+    "live_tally where class = any(array(
+         select id from class where queue = $1 and tenant = $2 and tenant <> ''))"
 );
 
 pub(crate) async fn counts(
@@ -167,7 +182,10 @@ pub(crate) async fn counts(
     if queue.contains('\0') || tenant.is_some_and(|tenant| tenant.contains('\0')) {
         return Ok(Counts::default());
     }
-    sum(reader, COUNTS, &[&queue, &tenant]).await
+    match tenant {
+        Some(tenant) => sum(reader, OF_TENANT, &[&queue, &tenant]).await,
+        None => sum(reader, OF_QUEUE, &[&queue]).await,
+    }
 }
 
 fn classes_of(rows: &[Row]) -> Result<Vec<ClassCounts>, StoreError> {
@@ -195,7 +213,7 @@ fn counts_of(row: &Row, first: usize) -> Result<Counts, StoreError> {
 
 /// All counts together.
 pub(crate) async fn sums(reader: &Reader) -> Result<Counts, StoreError> {
-    sum(reader, sums!(), &[]).await
+    sum(reader, ALL_COUNTS, &[]).await
 }
 
 async fn sum(
@@ -380,12 +398,97 @@ pub(crate) async fn oldest_claimable(
     Ok(found.collect())
 }
 
+/// The names of all queues: it steps from one to the next, however many classes each has.
+macro_rules! all_names {
+    () => {
+        "with recursive of_classes(name) as (
+             (select c.queue from class c order by c.queue limit 1)
+             union all
+             select (select c.queue from class c where c.queue > n.name order by c.queue limit 1)
+             from of_classes n where n.name is not null),
+         names(name) as (
+             select name from of_classes where name is not null union select name from queue),
+         counted as materialized ("
+    };
+}
+
+/// The name of one queue, if it is known.
+macro_rules! one_name {
+    () => {
+        "with names(name) as (
+             select $1::text where exists (select 1 from queue q where q.name = $1)
+                 or exists (select 1 from class c where c.queue = $1)),
+         counted as materialized ("
+    };
+}
+
+/// The numbers of queues. The first second that counts a claimable job is believed if all seconds
+/// together count as many jobs as are claimable.
+macro_rules! stats {
+    ($names:expr, $where:literal) => {
+        concat!(
+            $names,
+            "select queue, sum(scheduled)::bigint as scheduled, sum(available)::bigint as available,
+                 sum(pending)::bigint as pending, sum(active)::bigint as active,
+                 sum(completed)::bigint as completed, sum(retryable)::bigint as retryable,
+                 sum(cancelled)::bigint as cancelled, sum(discarded)::bigint as discarded,
+                 sum(started)::bigint as started, sum(exhausted)::bigint as exhausted,
+                 sum(abandoned)::bigint as abandoned
+             from live_queue_tally ",
+            $where,
+            " group by queue)
+             select n.name, coalesce(q.paused, false), o.second,
+                 coalesce((select sum(a.jobs) from live_ready_second a
+                           where a.queue = n.name and a.second = -1), 0)
+                     = coalesce(t.available, 0),
+                 t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
+                 t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
+             from names n
+             left join queue q on q.name = n.name
+             left join counted t on t.queue = n.name
+             left join lateral (
+                 select s.second from live_ready_second s
+                 where t.available > 0 and s.queue = n.name and s.second >= 0
+                 group by s.second having sum(s.jobs) > 0 order by s.second limit 1) o on true
+             order by n.name collate \"C\""
+        )
+    };
+}
+
+pub(crate) const ALL: &str = stats!(all_names!(), "");
+pub(crate) const ONE: &str = stats!(one_name!(), "where queue = $1");
+
+/// Reads the numbers of a queue from a row.
+async fn stats_of(reader: &Reader, row: &Row) -> Result<QueueStats, StoreError> {
+    let (name, paused) = (get(row, 0)?, get(row, 1)?);
+    let mut stats = QueueStats { name, paused, ..QueueStats::default() };
+    stats.add(&counts_of(row, 4)?);
+    let second: Option<i64> = get(row, 2)?;
+    if stats.available == 0 {
+        return Ok(stats);
+    }
+    stats.oldest_available = match second.filter(|_| get(row, 3).unwrap_or(false)) {
+        Some(second) => Some(Second(second).start()),
+        None => oldest_of_classes(reader, &stats.name).await?,
+    };
+    Ok(stats)
+}
+
+/// Looks for the oldest claimable job in all classes of a queue: a server of the build before has
+/// moved jobs without counting them by second.
+async fn oldest_of_classes(reader: &Reader, queue: &str) -> Result<Option<Timestamp>, StoreError> {
+    let row = reader.one(OLDEST_OF, &[&queue, &OLDEST_LOOKED_MAX, &OLDEST_LOOKED_MIN]).await?;
+    let since = row.map_or(Ok(None), |row| row::time_opt(&row, 0))?;
+    Ok(since.map(|since| Second::of(since).start()))
+}
+
 pub(crate) async fn all(reader: &Reader) -> Result<Vec<QueueStats>, StoreError> {
-    let tally = tally(reader).await?;
-    let pauses = pauses(reader).await?;
-    let oldest = oldest(reader, &claimable_classes(&tally)).await?;
-    let since = oldest.into_iter().map(|(class, (_, since))| (class, since)).collect();
-    Ok(queue_stats(pauses, &tally, &since))
+    let rows = reader.all(ALL, &[]).await?;
+    let mut queues = Vec::with_capacity(rows.len());
+    for row in &rows {
+        queues.push(stats_of(reader, row).await?);
+    }
+    Ok(queues)
 }
 
 pub(crate) async fn one(reader: &Reader, name: &str) -> Result<Option<QueueStats>, StoreError> {
@@ -393,21 +496,10 @@ pub(crate) async fn one(reader: &Reader, name: &str) -> Result<Option<QueueStats
     if name.contains('\0') {
         return Ok(None);
     }
-    let sql = "select (select q.paused from queue q where q.name = $1),
-             exists (select 1 from queue q where q.name = $1)
-                 or exists (select 1 from class c where c.queue = $1)";
-    let Some(row) = reader.one(sql, &[&name]).await? else { return Ok(None) };
-    if !get::<bool>(&row, 1)? {
-        return Ok(None);
+    match reader.one(ONE, &[&name]).await? {
+        Some(row) => Ok(Some(stats_of(reader, &row).await?)),
+        None => Ok(None),
     }
-    let paused = get::<Option<bool>>(&row, 0)?.unwrap_or(false);
-    let mut stats = QueueStats { name: name.to_owned(), paused, ..QueueStats::default() };
-    stats.add(&counts(reader, name, None).await?);
-    if stats.available > 0 {
-        let row = reader.one(OLDEST_OF, &[&name, &OLDEST_LOOKED_MAX, &OLDEST_LOOKED_MIN]).await?;
-        stats.oldest_available = row.map_or(Ok(None), |row| row::time_opt(&row, 0))?;
-    }
-    Ok(Some(stats))
 }
 
 pub(crate) async fn next_due(

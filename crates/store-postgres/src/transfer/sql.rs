@@ -72,7 +72,8 @@ pub(super) const SETTLE: &str = "
     select outlast.count_tally();
     truncate class_block;
     insert into class_block select distinct class, seq >> 10, 0 from job_row;
-    analyze class, tally, depth, class_block, queue, job_row, ready, waiting, active, finished, attempt_row, expiry,
+    analyze class, tally, queue_tally, ready_second, depth, class_block, queue, job_row, ready,
+        waiting, active, finished, attempt_row, expiry,
         dead_letter_row, checkpoint, log, log_size, event_batch, idempotency, idempotency_job,
         unique_key, duty, worker";
 

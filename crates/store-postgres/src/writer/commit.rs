@@ -67,9 +67,10 @@ impl Tx<'_> {
             at: self.batch.context.now,
             slot: self.slot,
             changes: self.batch.outbox.tally.take(),
+            ready: self.batch.outbox.tally.take_ready(),
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
         };
-        self.cache.slots.counts(ending.changes.len());
+        self.cache.slots.counts(ending.changes.len() + ending.ready.len());
         let mut writes = self.write_set.take();
         writes.extend(self.gate_changes(id.server));
         writes.extend(self.item_ends());

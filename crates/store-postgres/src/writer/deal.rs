@@ -91,6 +91,7 @@ impl Tx<'_> {
             seq,
             class,
             rank: get(row, STORED + 1)?,
+            since: row::time(row, STORED + 7)?,
             epoch: row::epoch(row, STORED + 2)?,
             life: row::life(row, STORED + 3)?,
             spent: row::spent(row, STORED + 4)?,
@@ -114,7 +115,7 @@ impl Tx<'_> {
         let taken = match take(candidate, claim, &self.batch.context, &mut self.batch.outbox) {
             Ok(taken) => taken,
             Err(candidate) => {
-                self.leave(row, &candidate)?;
+                self.leave(&candidate);
                 return Ok(None);
             }
         };
@@ -129,12 +130,11 @@ impl Tx<'_> {
 
     pub(super) fn put_back(&mut self, row: &Row) -> Result<(), StoreError> {
         let candidate = self.candidate(row, Vec::new())?;
-        self.leave(row, &candidate)
+        self.leave(&candidate);
+        Ok(())
     }
 
-    fn leave(&mut self, row: &Row, candidate: &Candidate) -> Result<(), StoreError> {
-        let since = row::time(row, STORED + 7)?;
-        self.note_ready(candidate.seq, &candidate.row(since));
-        Ok(())
+    fn leave(&mut self, candidate: &Candidate) {
+        self.note_ready(candidate.seq, &candidate.row());
     }
 }

@@ -120,7 +120,7 @@ impl Tx<'_> {
             self.delete_jobs(&seqs);
         }
         let tallies = self.take_tallies_over(limit).await?;
-        self.leave_empty_depths(limit);
+        self.leave_counts(limit);
         let gates = self.prune_gates(limit).await?;
         // A server that has not written for an hour has no lane any more.
         let gone = before.min(self.batch.context.now.0 - DAY_MS);

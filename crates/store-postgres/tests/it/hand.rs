@@ -113,6 +113,28 @@ pub(crate) async fn check_tally(client: &Client) {
          select count(*) from kept k full join counted c on c.queue = k.queue
          where coalesce(k.n, 0) <> coalesce(c.n, 0)";
     assert_eq!(number(client, wrong).await, 0, "queues whose depth is wrong");
+    let of_queues = format!(
+        "with kept as (select queue, {sums} from outlast.live_queue_tally group by queue),
+         counted as (
+             select c.queue, {sums} from outlast.tally_counted t join outlast.class c on c.id = t.class
+             group by c.queue)
+         select count(*) from (
+             (select * from kept where not ({nothing}) except select * from counted)
+             union all
+             (select * from counted except select * from kept)) d"
+    );
+    assert_eq!(number(client, &of_queues).await, 0, "queues whose live counts are wrong");
+    let of_seconds = "with kept as (
+             select queue, second, sum(jobs)::bigint as jobs from outlast.live_ready_second
+             group by queue, second),
+         counted as (
+             select c.queue, v.second, sum(c.jobs)::bigint as jobs
+             from outlast.ready_second_counted c
+             cross join lateral (values (c.second), (-1::bigint)) v(second)
+             group by c.queue, v.second)
+         select count(*) from kept k full join counted c on c.queue = k.queue and c.second = k.second
+         where coalesce(k.jobs, 0) <> coalesce(c.jobs, 0)";
+    assert_eq!(number(client, of_seconds).await, 0, "seconds whose claimable jobs are wrong");
 }
 
 pub(crate) fn new_id() -> Uuid {

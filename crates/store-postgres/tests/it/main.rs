@@ -22,6 +22,7 @@ mod opening;
 mod outages;
 mod plain;
 mod plans;
+mod queues;
 mod races;
 mod schema;
 mod seeds;

@@ -119,7 +119,15 @@ impl Cycle {
 
 #[test]
 fn batches_read_as_much_of_their_own_rows_however_old_a_snapshot_is() {
-    const OWN: [&str; 4] = ["server_batch", "batch_slot", "tally", "tally_slot"];
+    const OWN: [&str; 7] = [
+        "server_batch",
+        "batch_slot",
+        "tally",
+        "tally_slot",
+        "queue_tally",
+        "ready_second",
+        "ready_second_slot",
+    ];
     let database = Database::new().unwrap();
     run(async {
         let url = &database.url;

@@ -74,6 +74,8 @@ pub struct Candidate {
     pub class: ClassId,
     /// Its rank there.
     pub rank: i64,
+    /// Since when it has been claimable.
+    pub since: Timestamp,
     /// Its epoch.
     pub epoch: Epoch,
     /// Its life.
@@ -91,15 +93,15 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the row that the candidate was read from; `since` when it became claimable.
+    /// Returns the row that the candidate was read from.
     #[must_use]
-    pub fn row(&self, since: Timestamp) -> ReadyRow {
+    pub fn row(&self) -> ReadyRow {
         ReadyRow {
             class: self.class,
             rank: self.rank,
             lane: self.stored.keys.lane(),
             counters: Counters { epoch: self.epoch, life: self.life, spent: self.spent },
-            since,
+            since: self.since,
             scheduled_timeout: self.stored.scheduled_timeout,
             expires: self.stored.rules.expires_at,
         }
@@ -173,9 +175,14 @@ pub fn take(
     let Ok(transition) = context.decide(&job, event, 0) else { return Err(candidate) };
     let Hold::Take(holder) = transition.hold else { return Err(candidate) };
     outbox.gates.charge(&candidate.gates);
-    let state = State::Available;
-    let before = Before { class: candidate.class, state, started: false, letter: None };
-    outbox.tally.moved(&before, candidate.stored.class, &transition);
+    let before = Before {
+        class: candidate.class,
+        state: State::Available,
+        claimable_since: Some(candidate.since),
+        started: false,
+        letter: None,
+    };
+    outbox.tally.moved(&before, candidate.stored.class, &transition, context.now);
     log(&candidate.stored, claimant, &transition, context.now, outbox);
     let active = active(&candidate, claimant, holder, transition.next_epoch, context.now);
     let job =

@@ -120,7 +120,7 @@ impl Stored<'_> {
 
     /// Counts and logs the job; returns the reply to its producer.
     pub fn announce(&self, outbox: &mut Outbox) -> Enqueued {
-        outbox.tally.stored(self.job.class, self.state);
+        outbox.tally.stored(self.job.class, self.state, self.job.created);
         outbox.events.push(enqueued_event(&self.job, self.state, self.by));
         if self.state == State::Discarded {
             let event = enqueued_event(&self.job, self.state, "server");

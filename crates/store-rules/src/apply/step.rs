@@ -258,7 +258,7 @@ pub fn step<'a>(
 ) -> (Step<'a>, Moved) {
     let transition = &decided.transition;
     let attempt = loaded.attempt();
-    outbox.tally.moved(&before(loaded), class, transition);
+    outbox.tally.moved(&before(loaded), class, transition, now);
     let outcome = match (transition.hold, attempt) {
         (Hold::Drop(outcome), Some(_)) => Some(outcome),
         _ => None,
@@ -327,6 +327,10 @@ fn before(loaded: &Loaded) -> Before {
     Before {
         class: loaded.counted_in(),
         state: loaded.job.state,
+        claimable_since: match loaded.location {
+            Location::Ready { since, .. } => Some(since),
+            Location::Waiting | Location::Active(_) | Location::Finished(_) => None,
+        },
         started: loaded
             .attempt()
             .is_some_and(|attempt| attempt.started.is_some() && !attempt.cancelled),

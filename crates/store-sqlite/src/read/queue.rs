@@ -4,11 +4,10 @@ use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::ClassId;
 use outlast_store::query::{
-    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats,
-    claimable_classes, looked_at, queue_stats,
+    AheadQuery, Claimable, ClassBacklog, OldestClaimable, QueuePause, QueueStats, looked_at,
 };
 use outlast_store::queue::QueueRecord;
-use outlast_store::tally::{COLUMNS, ClassCounts, Counts};
+use outlast_store::tally::{COLUMNS, ClassCounts, Counts, Second};
 use outlast_store_rules::codec;
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -42,21 +41,44 @@ pub(crate) fn claimable(db: &Connection, max: u32) -> Result<Vec<Claimable>, Sto
     Ok(classes)
 }
 
+macro_rules! tally {
+    ($rest:literal) => {
+        concat!(
+            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
+                 t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
+                 t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
+             from class c left join tally t on t.class = c.id ",
+            $rest
+        )
+    };
+}
+
 /// Returns the counts of all classes.
 pub(crate) fn tally(db: &Connection) -> Result<Vec<ClassCounts>, StoreError> {
-    let sql =
-            "select c.id, c.queue, c.job_type, c.route, c.tenant, c.isolated, c.keyed,
-                    t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable, t.cancelled,
-                    t.discarded, t.started, t.exhausted, t.abandoned
-             from class c left join tally t on t.class = c.id order by c.id";
-    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut select = db.prepare_cached(tally!("order by c.id")).map_err(failed)?;
     let mut rows = select.query([]).map_err(failed)?;
     let mut classes = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        let (id, key) = class_of(row)?;
-        classes.push(ClassCounts { id, key, counts: counts_at(row, 7)? });
+        classes.push(class_counts(row)?);
     }
     Ok(classes)
+}
+
+/// Returns the counts of those of these classes that there are.
+pub(crate) fn tally_of(db: &Connection, ids: &[ClassId]) -> Result<Vec<ClassCounts>, StoreError> {
+    let mut select = db.prepare_cached(tally!("where c.id = ?")).map_err(failed)?;
+    let mut classes = Vec::new();
+    for id in ids {
+        let mut rows = select.query([id.0]).map_err(failed)?;
+        classes.extend(rows.next().map_err(failed)?.map(class_counts).transpose()?);
+    }
+    classes.sort_unstable_by_key(|class| class.id);
+    Ok(classes)
+}
+
+fn class_counts(row: &rusqlite::Row<'_>) -> Result<ClassCounts, StoreError> {
+    let (id, key) = class_of(row)?;
+    Ok(ClassCounts { id, key, counts: counts_at(row, 7)? })
 }
 
 fn counts_at(row: &rusqlite::Row<'_>, first: usize) -> Result<Counts, StoreError> {
@@ -67,19 +89,30 @@ fn counts_at(row: &rusqlite::Row<'_>, first: usize) -> Result<Counts, StoreError
     Ok(Counts::of(values))
 }
 
-/// The counts of a queue, or of a tenant's jobs in it: one row, whatever classes there are.
+/// The counts of a queue.
+const OF_QUEUE: &str = "select scheduled, available, pending, active, completed, retryable,
+         cancelled, discarded, started, exhausted, abandoned
+     from queue_tally where queue = ?1";
+
+/// The counts of a tenant's jobs in a queue: one row, whatever classes there are.
+const OF_TENANT: &str = "select sum(t.scheduled), sum(t.available), sum(t.pending), sum(t.active),
+         sum(t.completed), sum(t.retryable), sum(t.cancelled), sum(t.discarded),
+         sum(t.started), sum(t.exhausted), sum(t.abandoned)
+     from class c cross join tally t on t.class = c.id
+     where c.queue = ?1 and c.tenant = ?2 and c.tenant <> ''";
+
 pub(crate) fn counts(
     db: &Connection,
     queue: &str,
     tenant: Option<&str>,
 ) -> Result<Counts, StoreError> {
-    let sql = "select sum(t.scheduled), sum(t.available), sum(t.pending), sum(t.active),
-             sum(t.completed), sum(t.retryable), sum(t.cancelled), sum(t.discarded),
-             sum(t.started), sum(t.exhausted), sum(t.abandoned)
-         from class c cross join tally t on t.class = c.id
-         where c.queue = ?1 and (?2 is null or c.tenant = ?2 and c.tenant <> '')";
+    let sql = if tenant.is_some() { OF_TENANT } else { OF_QUEUE };
     let mut select = db.prepare_cached(sql).map_err(failed)?;
-    let mut rows = select.query((queue, tenant)).map_err(failed)?;
+    let mut rows = match tenant {
+        Some(tenant) => select.query((queue, tenant)),
+        None => select.query([queue]),
+    }
+    .map_err(failed)?;
     rows.next().map_err(failed)?.map_or_else(|| Ok(Counts::default()), |row| counts_at(row, 0))
 }
 
@@ -154,59 +187,66 @@ pub(crate) fn settings(
     Ok(all)
 }
 
+/// The names of all queues: it steps from one to the next, however many classes each has.
+macro_rules! names {
+    () => {
+        "with recursive of_classes (name) as (
+             select min(queue) from class
+             union all
+             select (select min(c.queue) from class c where c.queue > n.name)
+             from of_classes n where n.name is not null),
+         names (name) as (
+             select name from of_classes where name is not null union select name from queue)"
+    };
+}
+
+/// The numbers of queues, a row for each.
+macro_rules! stats {
+    ($names:expr, $where:literal) => {
+        concat!(
+            $names,
+            " select n.name, coalesce(q.paused, 0),
+                 (select min(r.second) from ready_second r where r.queue = n.name),
+                 t.scheduled, t.available, t.pending, t.active, t.completed, t.retryable,
+                 t.cancelled, t.discarded, t.started, t.exhausted, t.abandoned
+             from names n
+             left join queue q on q.name = n.name
+             left join queue_tally t on t.queue = n.name ",
+            $where,
+            " order by n.name"
+        )
+    };
+}
+
+const ALL: &str = stats!(names!(), "");
+const ONE: &str = stats!(
+    "with names (name) as (select ?1)",
+    "where q.name is not null or exists (select 1 from class c where c.queue = n.name)"
+);
+
+fn stats(row: &rusqlite::Row<'_>) -> Result<QueueStats, StoreError> {
+    let (name, paused) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+    let mut stats = QueueStats { name, paused, ..QueueStats::default() };
+    let second: Option<i64> = row.get(2).map_err(failed)?;
+    stats.oldest_available = second.map(|second| Second(second).start());
+    stats.add(&counts_at(row, 3)?);
+    Ok(stats)
+}
+
 pub(crate) fn all(db: &Connection) -> Result<Vec<QueueStats>, StoreError> {
-    let tally = tally(db)?;
-    let oldest = oldest(db, &claimable_classes(&tally))?;
-    let since = oldest.into_iter().map(|(class, (since, _))| (class, Timestamp(since))).collect();
-    Ok(queue_stats(pauses(db, None)?, &tally, &since))
+    let mut select = db.prepare_cached(ALL).map_err(failed)?;
+    let mut rows = select.query([]).map_err(failed)?;
+    let mut queues = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        queues.push(stats(row)?);
+    }
+    Ok(queues)
 }
 
 pub(crate) fn one(db: &Connection, name: &str) -> Result<Option<QueueStats>, StoreError> {
-    let pause = pauses(db, Some(name))?.pop();
-    if pause.is_none() && !has_class(db, name)? {
-        return Ok(None);
-    }
-    let paused = pause.is_some_and(|pause| pause.paused);
-    let mut stats = QueueStats { name: name.to_owned(), paused, ..QueueStats::default() };
-    stats.add(&counts(db, name, None)?);
-    stats.oldest_available = oldest_of(db, name)?;
-    Ok(Some(stats))
-}
-
-fn has_class(db: &Connection, queue: &str) -> Result<bool, StoreError> {
-    let sql = "select exists (select 1 from class where queue = ?)";
-    let mut select = db.prepare_cached(sql).map_err(failed)?;
-    select.query_row([queue], |row| row.get(0)).map_err(failed)
-}
-
-/// Classes of a queue that have claimable jobs.
-const CLAIMABLE_OF: &str = "select count(*) from class c cross join tally t on t.class = c.id
-     where c.queue = ? and t.available > 0";
-
-/// Those of classes that have so few claimable jobs that all are looked at.
-const OLDEST_OF_FEW: &str = "select min(r.since)
-     from class c cross join tally t on t.class = c.id cross join ready r on r.class = c.id
-     where c.queue = ?1 and t.available between 1 and ?2";
-
-/// Classes that have more.
-const MANY: &str = "select c.id from class c cross join tally t on t.class = c.id
-     where c.queue = ?1 and t.available > ?2";
-
-/// Since when the oldest claimable job of a queue waits.
-fn oldest_of(db: &Connection, queue: &str) -> Result<Option<Timestamp>, StoreError> {
-    let mut claimable = db.prepare_cached(CLAIMABLE_OF).map_err(failed)?;
-    let classes: usize = claimable.query_row([queue], |row| row.get(0)).map_err(failed)?;
-    if classes == 0 {
-        return Ok(None);
-    }
-    let looked = looked_at(classes);
-    let mut few = db.prepare_cached(OLDEST_OF_FEW).map_err(failed)?;
-    let of_few: Option<i64> = few.query_row((queue, looked), |row| row.get(0)).map_err(failed)?;
-    let mut many = db.prepare_cached(MANY).map_err(failed)?;
-    let many = many.query_map((queue, looked), |row| Ok(ClassId(row.get(0)?))).map_err(failed)?;
-    let many = many.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    let of_many = oldest_at(db, &many, looked)?.into_iter().map(|(_, (since, _))| since);
-    Ok(of_many.chain(of_few).min().map(Timestamp))
+    let mut select = db.prepare_cached(ONE).map_err(failed)?;
+    let mut rows = select.query([name]).map_err(failed)?;
+    rows.next().map_err(failed)?.map(stats).transpose()
 }
 
 pub(crate) fn oldest_claimable(
@@ -278,3 +318,6 @@ pub(crate) fn next_due(db: &Connection) -> Result<Option<Timestamp>, StoreError>
     let due: Option<i64> = select.query_row([], |row| row.get(0)).map_err(failed)?;
     Ok(due.map(Timestamp))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use outlast_core::budget::Spent;
 use outlast_core::id::Epoch;
 use outlast_core::limits::CLAIM_BYTES_MAX;
+use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::{Claim, ClaimFrom, Claimant, ClassId};
 use outlast_store::reply::{ClaimRefusal, Claimed, Claims};
@@ -23,7 +24,7 @@ const EXPIRED_MAX: i64 = 50_000;
 /// The first jobs of a lane. The index must be named: its order and that of the table are the same
 /// within a lane, and the planner would rather read all jobs of the class and drop the others.
 pub(super) const HEADS_OF_LANE: &str =
-    "select rank, seq, epoch, life, failures, losses, interruptions
+    "select rank, seq, epoch, life, failures, losses, interruptions, since
      from ready indexed by ready_lane where class = ?1 and lane = ?2 and lane <> 0
      order by class, lane, rank, seq limit ?3";
 
@@ -47,6 +48,7 @@ pub(super) struct HeadRow {
     epoch: Epoch,
     life: NonZeroU32,
     spent: Spent,
+    since: Timestamp,
 }
 
 impl HeadRow {
@@ -58,6 +60,7 @@ impl HeadRow {
             epoch: row::epoch(row, 2)?,
             life: row::life(row, 3)?,
             spent: row::spent(row, 4)?,
+            since: Timestamp(row.get(7)?),
         })
     }
 }
@@ -170,7 +173,7 @@ impl Tx<'_> {
             let mut select = self
                 .db
                 .prepare_cached(
-                    "select rank, seq, epoch, life, failures, losses, interruptions
+                    "select rank, seq, epoch, life, failures, losses, interruptions, since
                      from ready where class = ?1 and (rank, seq) > (?2, ?3)
                      order by rank, seq limit ?4",
                 )
@@ -260,6 +263,7 @@ impl Tx<'_> {
             seq: head.seq,
             class: head.class,
             rank: head.rank,
+            since: head.since,
             epoch: head.epoch,
             life: head.life,
             spent: head.spent,

@@ -1,7 +1,6 @@
 //! How full bounded queues are: their jobs as the tallies count them, with what the batch changes.
 //!
-//! A queue is counted once and then remembered, since nothing but this writer moves jobs: a queue may
-//! have thousands of classes.
+//! What is read of a queue is remembered, since nothing but this writer moves jobs.
 
 use outlast_core::queue::Depth;
 use outlast_store::StoreError;
@@ -11,8 +10,8 @@ use crate::row::failed;
 use crate::writer::Tx;
 
 pub(super) const WAITING: &str = "
-    select coalesce(sum(t.scheduled + t.available + t.pending + t.retryable), 0)
-    from class c join tally t on t.class = c.id where c.queue = ?";
+    select coalesce(sum(scheduled + available + pending + retryable), 0)
+    from queue_tally where queue = ?";
 
 impl Tx<'_> {
     pub(super) fn depth_of(&mut self, queue: &str) -> Result<Option<Depth>, StoreError> {

@@ -98,11 +98,11 @@ impl Tx<'_> {
         let mut select = self
             .db
             .prepare_cached(
-                "select rank, seq, epoch, life, failures, losses, interruptions, lane
+                "select rank, seq, epoch, life, failures, losses, interruptions, since, lane
                  from ready where class = ?1 order by rank, seq limit ?2",
             )
             .map_err(failed)?;
-        let read = |row: &Row<'_>| Ok((HeadRow::of(class, row)?, row.get(7)?));
+        let read = |row: &Row<'_>| Ok((HeadRow::of(class, row)?, row.get(8)?));
         let limit = self.with_expired(most)?;
         let rows = select.query_map((class.0, limit), read).map_err(failed)?;
         self.unexpired(rows, |(head, _)| head.seq, most)

@@ -61,7 +61,8 @@ impl Tx<'_> {
                  delete from event_batch; delete from worker; delete from worker_order;
                  delete from queue;
                  delete from class; delete from idempotency; delete from idempotency_job;
-                 delete from tally; delete from class_block;
+                 delete from tally; delete from queue_tally; delete from ready_second;
+                 delete from class_block;
                  delete from limit_rule; delete from gate; delete from unique_key;
                  delete from schedule;
                  delete from workflow; delete from workflow_step; delete from workflow_item;

@@ -152,6 +152,13 @@ impl Tx<'_> {
             self.cache.classes.forget(id);
             retired += 1;
         }
+        if retired > 0 {
+            self.execute(
+                "delete from queue_tally where not exists
+                     (select 1 from class c where c.queue = queue_tally.queue)",
+                [],
+            )?;
+        }
         Ok(retired)
     }
 

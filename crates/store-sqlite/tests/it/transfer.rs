@@ -21,6 +21,8 @@ use crate::contract::Files;
 const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("meta", "the store's own: its time goes with the manifest, its migrations are its own"),
     ("tally", "follows from where the jobs are"),
+    ("queue_tally", "follows from where the jobs are"),
+    ("ready_second", "follows from where the jobs are"),
     ("class_block", "follows from the jobs' numbers"),
     ("transfer", "how far imports into this store came"),
     ("gate", "limits count from zero after an import"),

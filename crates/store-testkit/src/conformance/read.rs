@@ -12,6 +12,7 @@ use outlast_store::error::StoreError;
 use outlast_store::event::{Event, EventName, EventQuery};
 use outlast_store::query::{JobQuery, OldestClaimable, Page, StatusFilter, WorkerQuery};
 use outlast_store::store::{GONE_SHOWN, Store as _};
+use outlast_store::tally::Second;
 
 use crate::conformance::Harness;
 use crate::conformance::world::{World, failed, rules};
@@ -23,6 +24,7 @@ cases![
     job_that_a_worker_tried_twice_is_in_its_list_once,
     bounds_of_two_filters_do_not_add_up,
     queues_count_their_jobs_by_state,
+    oldest_job_of_a_queue_is_told_to_the_second_however_it_became_claimable,
     backlog_says_which_classes_are_claimable,
     the_oldest_claimable_job_of_each_class_is_found_whatever_its_priority,
     workers_are_listed_latest_first,
@@ -249,8 +251,46 @@ fn queues_count_their_jobs_by_state<H: Harness>(world: &mut World<'_, H>) {
     let waiting = [queue.scheduled, queue.available, queue.pending, queue.retryable];
     assert_eq!(waiting, [1, 1, 1, 1]);
     assert_eq!([queue.active, queue.completed, queue.cancelled, queue.discarded], [1, 1, 1, 0]);
-    assert_eq!(queue.oldest_available, Some(oldest));
+    assert_eq!(queue.oldest_available, Some(Second::of(oldest).start()));
     assert_eq!((&*queues[1].name, queues[1].paused), ("idle", true));
+}
+
+fn oldest_job_of_a_queue_is_told_to_the_second_however_it_became_claimable<H: Harness>(
+    world: &mut World<'_, H>,
+) {
+    let oldest = |world: &World<'_, H>| {
+        let one = world.ask(world.store().queue("default".into())).unwrap();
+        let all = world.ask(world.store().queues());
+        let oldest = one.oldest_available;
+        assert_eq!(all, [one]);
+        oldest
+    };
+    let second = |at| Some(Second::of(at).start());
+    let (hand, first_at) = (world.worker(), world.now());
+    let first = world.add_plain();
+    world.wait(Span(300));
+    let mut other = world.job();
+    other.class.job_type = "other".into();
+    other.priority = 9;
+    world.add(other);
+    world.wait(Span(1_700));
+    let later = world.now();
+    let third = world.add_plain();
+    assert_eq!(oldest(world), second(first_at));
+
+    // Both that came first leave, in the ways in which a job may.
+    world.cancel(first).unwrap();
+    let claimed = world.claim(hand, 1).remove(0);
+    world.start(&claimed, hand).unwrap();
+    assert_ne!(claimed.job.id, third, "the other one has the higher priority");
+    assert_eq!(oldest(world), second(later));
+    world.run(hand);
+    assert_eq!(oldest(world), None);
+
+    // One comes back: it waits from then on.
+    world.wait(Span(5_000));
+    world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
+    assert_eq!(oldest(world), second(world.now()));
 }
 
 fn the_oldest_claimable_job_of_each_class_is_found_whatever_its_priority<H: Harness>(

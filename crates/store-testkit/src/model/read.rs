@@ -25,7 +25,7 @@ use outlast_store::record::{
 };
 use outlast_store::schedule::mark;
 use outlast_store::store::GONE_SHOWN;
-use outlast_store::tally::{self, ClassCounts, Counts};
+use outlast_store::tally::{self, ClassCounts, Counts, Second};
 use outlast_store::workflow;
 use outlast_store_rules::list::{self, Fit, Numbers};
 
@@ -405,7 +405,8 @@ impl Tables {
             let Some(queue) = queues.get_mut(&row.stored.key.queue) else { continue };
             *queue.count_mut(row.job.state) += 1;
             if row.job.state == State::Available {
-                let oldest = queue.oldest_available.map_or(row.since, |at| at.min(row.since));
+                let since = Second::of(row.since).start();
+                let oldest = queue.oldest_available.map_or(since, |at| at.min(since));
                 queue.oldest_available = Some(oldest);
             }
         }

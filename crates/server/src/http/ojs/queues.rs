@@ -70,6 +70,7 @@ async fn order(mut req: ApiRequest, paused: bool) -> Result<ApiResponse, ApiErro
     let queue = req.queue().await?;
     let order = QueueOrder { queue: queue.clone(), paused, by: req.by() };
     req.app.engine.submit(order).await?;
+    req.app.snapshots.forget().await;
     Ok(ApiResponse::object(|object| {
         object.object("queue", |object| {
             object.text("name", &queue);
@@ -99,7 +100,8 @@ pub(in crate::http) fn fields(object: &mut Object<'_>, queue: &QueueStats) {
     counts(object, queue);
 }
 
-fn counts(object: &mut Object<'_>, queue: &QueueStats) {
+/// Writes how many jobs are in which state.
+pub(in crate::http) fn counts(object: &mut Object<'_>, queue: &QueueStats) {
     object.number("available", queue.available);
     object.number("active", queue.active);
     object.number("scheduled", queue.scheduled);

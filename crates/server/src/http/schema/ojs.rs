@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::Schema;
 use super::build::{
-    any, flag, int, list, named, object, one_of, open, or_null, state, text, texts, time, unique,
-    uuid,
+    any, flag, int, list, named, number, object, one_of, open, or_null, state, text, texts, time,
+    unique, uuid,
 };
 use super::native::resources_request;
+use crate::snapshot::Reason;
 
 impl Schema {
     pub(super) fn of_the_standard(self) -> Value {
@@ -156,6 +157,28 @@ pub(super) fn queue_set() -> Value {
         ("set_at", or_null(time())),
     ]);
     object(&fields)
+}
+
+/// One queue, with the time of its numbers.
+pub(super) fn queue_counted() -> Value {
+    object(&[("data", named("QueueSet")), ("counted_at", time()), ("age_seconds", number())])
+}
+
+/// All queues at one moment.
+pub(super) fn queues_counted() -> Value {
+    let group = object(&[
+        ("reason", one_of(&Reason::ALL.map(Reason::as_str))),
+        ("queue", text()),
+        ("type", or_null(text())),
+        ("jobs", int()),
+    ]);
+    object(&[
+        ("data", list(named("QueueSet"))),
+        ("totals", object(&counts())),
+        ("waiting", object(&[("groups", list(group)), ("others", int())])),
+        ("counted_at", time()),
+        ("age_seconds", number()),
+    ])
 }
 
 pub(super) fn queue_request() -> Value {

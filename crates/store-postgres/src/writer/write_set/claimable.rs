@@ -91,15 +91,23 @@ macro_rules! whole_batch {
                  cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
                  on conflict (server, slot, class)
                      do update set available = t.available + excluded.available),
-             deeper as (
-                 insert into depth_slot as d (server, slot, queue, n)
-                 select o.server, o.slot, q.queue, sum(c.available)
+             by_queue as materialized (
+                 select o.server, o.slot, q.queue, sum(c.available)::bigint as n
                  from opened o
                  cross join unnest({rest 5}::bigint[], {rest 6}::bigint[]) c(class, available)
                  cross join lateral (
                      select q.queue from class q where q.id = c.class offset 0) q
-                 group by o.server, o.slot, q.queue
+                 group by o.server, o.slot, q.queue),
+             deeper as (
+                 insert into depth_slot as d (server, slot, queue, n)
+                 select server, slot, queue, n from by_queue
                  on conflict (server, slot, queue) do update set n = d.n + excluded.n),
+             aged as (
+                 insert into ready_second_slot as r (server, slot, queue, second, jobs)
+                 select q.server, q.slot, q.queue, v.second, q.n from by_queue q
+                 cross join (values ({rest 3}::bigint / 1000), (-1::bigint)) v(second)
+                 on conflict (server, slot, queue, second)
+                     do update set jobs = r.jobs + excluded.jobs),
              logged as (
                  insert into event_batch (lane, n, server, at, body)
                  select event_lane, n, server, {rest 3}, {rest 4} from opened)

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use outlast_core::job::{DeadLetterReason, State};
-use outlast_store::command::Batch;
+use outlast_store::command::{Batch, ClassId};
 use outlast_store::error::StoreError;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::GateQuery;
@@ -107,6 +107,8 @@ pub(super) fn reads<H: Harness>(
     }
     both.same("backlog", ModelStore::backlog, H::Store::backlog, |all| all)?;
     both.same("tally", ModelStore::tally, H::Store::tally, |all| all)?;
+    let some = || vec![ClassId(2), ClassId(i64::MAX), ClassId(1)];
+    both.same("tally of some", |it| it.tally_of(some()), |it| it.tally_of(some()), |all| all)?;
     for queue in harness.block_on(model.queues()).map_err(|error| error.to_string())? {
         let name = || queue.name.clone();
         both.counts_of(&queue.name)?;

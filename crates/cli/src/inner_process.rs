@@ -1,5 +1,5 @@
-//! The inner processes of a worker, which are this same program: engine, keeper, shim, and the
-//! reporter of an engine's death.
+//! The inner processes of a worker, which are this same program: engine, spawner, shim, keeper, and
+//! the reporter of an engine's death.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_worker::daemon::{self, DaemonConfig, StageHooks};
 use outlast_worker::guardian::{self, GuardianLink};
-use outlast_worker::{handover, keeper, shim, signals};
+use outlast_worker::{handover, keeper, shim, signals, spawner};
 use tokio::runtime::Runtime;
 
 use crate::cli;
@@ -16,11 +16,14 @@ use crate::config::Environment;
 use crate::log::{self, Verbosity};
 use crate::service_manager;
 
-/// Runs this process as a shim, a keeper, an engine or a reporter if it was started as one.
+/// Runs this process as a shim, a spawner, a keeper, an engine or a reporter if it was started as one.
 pub(crate) fn run() -> Option<ExitCode> {
     let name = std::env::args_os().nth(1)?;
     if name == shim::SUBCOMMAND {
         return Some(ExitCode::from(u8::try_from(shim::main()).unwrap_or(1)));
+    }
+    if name == spawner::SUBCOMMAND {
+        return Some(ExitCode::from(u8::try_from(spawner::main()).unwrap_or(1)));
     }
     if name == keeper::SUBCOMMAND {
         return Some(ExitCode::from(u8::try_from(keeper::main()).unwrap_or(1)));

@@ -1,9 +1,10 @@
-//! The worker daemon: guardian, engine, and one shim per attempt, all the same binary.
+//! The worker daemon: guardian, engine, spawner, and one shim per attempt, all the same binary.
 //!
 //! Map:
 //! - [`guardian`]: the small main process: owner of the signals, parent of the engine
 //! - [`daemon`]: the engine: a session with the server, and attempts for what it delivers
 //! - [`attempt`]: one attempt as the engine sees it: spawn, stop, output, ending
+//! - [`spawner`]: the small process that forks shims
 //! - [`shim`]: the process that holds one attempt's tree and ends it
 //! - [`keeper`]: ends what is left in cgroups when engine and shims were killed together
 //! - [`containment`]: what keeps a tree together; [`probe`]: which kind works on this host
@@ -29,4 +30,6 @@ mod process;
 pub mod runtime;
 pub mod secrets;
 
-pub use process::{OwnProgram, at_exit, containment, handover, keeper, resources, shim, signals};
+pub use process::{
+    OwnProgram, at_exit, containment, handover, keeper, resources, shim, signals, spawner,
+};

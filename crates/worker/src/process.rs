@@ -1,7 +1,7 @@
 //! Everything that touches processes: the shim and what it uses, and how the engine
 //! launches one.
 //!
-//! The engine never forks by itself: it spawns the shim, which is single-threaded, and the
+//! The engine never forks by itself: it asks the spawner for a shim. Both have one thread, and the
 //! shim does whatever must happen between fork and exec. Raw system calls stand in `sys`.
 
 pub mod containment;
@@ -10,12 +10,14 @@ pub mod keeper;
 pub mod resources;
 pub mod shim;
 pub mod signals;
+pub mod spawner;
 
 pub(crate) mod cgroup;
 pub(crate) mod descendants;
 pub(crate) mod launch;
 pub(crate) mod pace;
 pub(crate) mod protocol;
+pub(crate) mod shim_process;
 pub(crate) mod sys;
 
 use std::path::{Path, PathBuf};

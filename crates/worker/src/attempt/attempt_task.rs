@@ -3,18 +3,18 @@
 //! It waits on the shim, the handles and its own timers together, and never on the job: input
 //! and output have tasks of their own. Every way out goes through [`AttemptTask::conclude`].
 
+use std::io;
 use std::time::Duration;
 
 use outlast_core::limits;
 use outlast_core::resources::Usage;
 use outlast_core::time::{BootTime, Span};
 use rustix::process::Signal;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
-use tokio::process::Child;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::{OwnedWriteHalf, pipe};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::AttemptSpec;
 use super::end::{AttemptEnd, EndKind};
@@ -22,11 +22,12 @@ use super::output::{Output, Readers};
 use super::proof::TreeHandle;
 use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
-use crate::process::launch::{Launched, assign, launch};
+use crate::process::launch::{Launched, Reports, assign, launch};
 use crate::process::protocol::{
     ContainedIn, ExceededLimit, MainExit, Oom, Order, Report, ShimSpec, StartFailure, Used,
 };
 use crate::process::resources::LimitPlan;
+use crate::process::shim_process::ShimProcess;
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -48,11 +49,7 @@ pub(super) async fn run(
     chunks: mpsc::UnboundedSender<Output>,
 ) -> AttemptEnd {
     let started = boot_now();
-    let placed = assign(spec.containment, &spec.shim).and_then(|contained_in| {
-        let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
-        Ok((launch(&spec.shim, &spec.label)?, Placed { contained_in, limits }))
-    });
-    let (launched, placed) = match placed {
+    let (launched, placed) = match prepare(&spec).await {
         Ok(launched) => launched,
         Err(error) => {
             return never_started(started, StartFailure::of_call("cannot launch a shim", &error));
@@ -66,6 +63,12 @@ pub(super) async fn run(
     let tree_empty = task.until_empty().await;
     feeder.abort();
     task.conclude(tree_empty).await
+}
+
+async fn prepare(spec: &AttemptSpec) -> io::Result<(Launched, Placed)> {
+    let contained_in = assign(spec.containment, &spec.shim)?;
+    let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
+    Ok((launch(&spec.shim, &spec.label).await?, Placed { contained_in, limits }))
 }
 
 /// What an attempt is held in.
@@ -86,8 +89,8 @@ fn never_started(started: BootTime, failure: StartFailure) -> AttemptEnd {
 }
 
 struct AttemptTask {
-    child: Child,
-    reports: Lines<BufReader<OwnedReadHalf>>,
+    shim: ShimProcess,
+    reports: Reports,
     /// Closed at the last: both halves of the shim see that.
     orders: Option<mpsc::Sender<Order>>,
     order_queue: Option<(OwnedWriteHalf, mpsc::Receiver<Order>)>,
@@ -129,12 +132,11 @@ impl AttemptTask {
         commands: mpsc::Receiver<Command>,
         chunks: mpsc::UnboundedSender<Output>,
     ) -> (Self, pipe::Sender) {
-        let Launched { child, socket, stdin, stdout, stderr } = launched;
-        let (reports, to_shim) = socket.into_split();
+        let Launched { process, reports, orders: to_shim, stdin, stdout, stderr } = launched;
         let (orders, order_queue) = mpsc::channel(ORDER_QUEUE);
         let task = Self {
-            child,
-            reports: BufReader::new(reports).lines(),
+            shim: process,
+            reports,
             orders: Some(orders),
             order_queue: Some((to_shim, order_queue)),
             commands,
@@ -189,7 +191,7 @@ impl AttemptTask {
                 Wake::Step => {
                     let step = self.kill_sequence.advance(now);
                     if step == Some(Step::GiveUp) {
-                        let _ = self.child.start_kill();
+                        self.shim.kill();
                         return self.tree.prove_empty(now + LAST_LOOK).await;
                     }
                     self.take(step);
@@ -236,7 +238,7 @@ impl AttemptTask {
                 self.tree.main_ended();
                 self.kill_sequence.main_ended(now);
             }
-            Report::Empty => {}
+            Report::Launched { .. } | Report::Empty => {}
         }
     }
 
@@ -286,7 +288,7 @@ impl AttemptTask {
 
     /// The shim ended without saying that the tree is empty: it was killed from outside.
     async fn without_shim(&mut self, now: Instant) -> bool {
-        let _ = self.child.start_kill();
+        self.shim.kill();
         let confirm = Duration::from_millis(limits::KILL_CONFIRM_MAX.as_millis());
         let by = self.kill_sequence.gives_up_at().unwrap_or(now + confirm);
         self.tree.prove_empty(by).await
@@ -294,8 +296,7 @@ impl AttemptTask {
 
     async fn conclude(mut self, mut tree_empty: bool) -> AttemptEnd {
         let output = self.readers.finish().await;
-        // One that will not go is left to the runtime, which reaps it when it does.
-        let _ = timeout(REAP_MAX, self.child.wait()).await;
+        self.shim.reap(REAP_MAX).await;
         let exit = self.seen.exit.take();
         let failed = self.seen.spawn_failure.is_some();
         let began = self.seen.executed || (self.seen.starting && !failed);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine ──▶ shim: spec, then any of term | kill | deadline
-//! shim ──▶ engine: [holding], [starting], started | spawn_failed, [deadline_passed], exited, empty
+//! shim ──▶ engine: launched, [holding], [starting], started | spawn_failed, [deadline_passed], exited, empty
 //! ```
 //!
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
@@ -63,6 +63,9 @@ pub(crate) enum Order {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Report {
+    /// The shim is there, and a child of the engine with this number. The spawner that made it says
+    /// the same.
+    Launched { pid: i32 },
     /// The namespace is there and `init` is its first process, as the engine's namespace
     /// counts. Said before anything runs in it, so that the engine can always end it.
     Holding { init: i32 },

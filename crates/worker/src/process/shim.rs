@@ -1,7 +1,7 @@
 //! The shim: the process that holds one attempt's tree, and ends it.
 //!
-//! The program executes itself as `PROGRAM shim LABEL` with a socket to the engine as
-//! standard input. The shim contains and starts the job, obeys orders, and says how the job
+//! The spawner forks it, or, without a spawner, the program executes itself as `PROGRAM shim LABEL`
+//! with a socket to the engine as standard input. The shim contains and starts the job, obeys orders, and says how the job
 //! ended and when nothing of it is alive. It ends the tree at once when the engine is gone,
 //! when the deadline passes, and when the job's main process ends.
 //!
@@ -25,10 +25,12 @@ mod sample;
 mod supervise;
 mod tree;
 
-use channel::Channel;
+pub(super) use self::channel::Channel;
 
-use super::protocol::{ContainedIn, StartFailure};
-use super::{handover, sys};
+use rustix::process::getpid;
+
+use super::protocol::{ContainedIn, Report, StartFailure};
+use super::{handover, signals, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
 pub const SUBCOMMAND: &str = "shim";
@@ -39,19 +41,25 @@ pub(crate) const NOOP: &str = "--noop";
 /// Exit code of a shim that was not started by an engine.
 const NOT_FROM_ENGINE: i32 = 2;
 
-/// Runs the shim and returns its exit code. Must be called before any thread exists.
+/// Runs a shim that was executed, and returns its exit code. Must be called before any thread exists.
 #[must_use]
 pub fn main() -> i32 {
     if std::env::args_os().nth(2).is_some_and(|argument| argument == NOOP) {
         return 0;
     }
-    sys::heed_children();
+    signals::hold_all();
+    Channel::from_stdin().map_or(NOT_FROM_ENGINE, serve)
+}
+
+/// Serves the engine as a shim and returns its exit code. The process has one thread, holds all
+/// signals back, and has nothing open but the job's standard descriptors and this channel.
+pub(super) fn serve(mut channel: Channel) -> i32 {
+    // In the spawner's process group until here: see `Spawner::is_reaped`.
+    channel.report(&Report::Launched { pid: getpid().as_raw_nonzero().get() });
     handover::open_to_itself();
     sys::keep_only_stdio_on_exec();
     // Fails only for a process that leads its group already, which has no terminal to fear.
     let _ = rustix::process::setsid();
-    sys::block_all_signals();
-    let Ok(mut channel) = Channel::from_stdin() else { return NOT_FROM_ENGINE };
     let spec = match channel.read_spec() {
         Ok(Some(spec)) => spec,
         Ok(None) => return 0,

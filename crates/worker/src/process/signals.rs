@@ -33,6 +33,13 @@ pub fn deliver_stops() {
     sys::block_only(&[]);
 }
 
+/// Blocks every signal that can be blocked in a process that nothing but its engine tells what to do,
+/// and lets it wait for its children.
+pub(crate) fn hold_all() {
+    sys::heed_children();
+    sys::block_all_signals();
+}
+
 /// Does `work` with every signal blocked in this thread: threads that it starts never get one.
 pub fn out_of_reach<T>(work: impl FnOnce() -> T) -> T {
     sys::with_all_signals_blocked(work)

@@ -1,6 +1,6 @@
 //! The few system calls that have no safe wrapper elsewhere, each made safe here.
 //!
-//! Callers of [`fork`] must be single-threaded, which the shim is. What runs
+//! Callers of [`fork`] and [`fork_sibling`] must be single-threaded, which spawner and shim are. What runs
 //! between fork and exec ([`JobEntry::enter`]) makes only async-signal-safe calls and
 //! allocates nothing.
 #![expect(
@@ -43,6 +43,65 @@ pub(crate) fn fork() -> io::Result<Fork> {
             .map(Fork::Parent)
             .ok_or_else(io::Error::last_os_error),
     }
+}
+
+/// Splits this single-threaded process in two, as [`fork`] does, but the child is one of this
+/// process's own parent: its sibling.
+pub(crate) fn fork_sibling() -> io::Result<Fork> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    // SAFETY: the process has one thread, as above. Without a stack and CLONE_VM the child goes on
+    // with a copy of everything. The C library does not learn of it; all it keeps about a process
+    // is the number of its thread, for locks that this crate does not use.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Fork::Child),
+        Ok(pid @ 1..) => Pid::from_raw(pid).map(Fork::Parent).ok_or_else(io::Error::last_os_error),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The memory in which the kernel finds the arguments of this process when it lists processes.
+pub(crate) struct ArgumentArea {
+    start: usize,
+    length: usize,
+}
+
+impl ArgumentArea {
+    /// Finds it, if the kernel says where it is.
+    pub(crate) fn find() -> Option<Self> {
+        Self::of_stat(&std::fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    fn of_stat(stat: &str) -> Option<Self> {
+        // The name in parentheses may hold anything. These are the 48th and 49th field of all.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(45);
+        let (start, end): (usize, usize) =
+            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let length = end.checked_sub(start).filter(|_| start > 0)?;
+        Some(Self { start, length })
+    }
+
+    /// Shows `program` and `rest` in place of the arguments, as far as there is room. Each argument
+    /// ends with a zero. This process must not look at its arguments after this.
+    pub(crate) fn show(&self, program: &[u8], rest: &[u8]) {
+        let text = [program, rest].concat();
+        let length = text.len().min(self.length.saturating_sub(1));
+        let area = std::ptr::with_exposed_provenance_mut::<u8>(self.start);
+        // SAFETY: the kernel has put the arguments on this thread's stack, above all frames, where
+        // they stay writable. Nothing refers to them: the standard library copies what it is asked
+        // for. What is written is no longer than they were.
+        unsafe {
+            area.write_bytes(0, self.length);
+            area.copy_from_nonoverlapping(text.as_ptr(), length);
+        }
+    }
+}
+
+/// Closes every descriptor above the standard three.
+pub(crate) fn close_all_but_stdio() {
+    // SAFETY: callers own no descriptor yet. A kernel without the call leaves what was inherited
+    // open, marked by `keep_only_stdio_on_exec` before a job is executed.
+    unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
 }
 
 /// Leaves the namespaces that `flags` name; `flags` never asks to unshare files.
@@ -305,5 +364,24 @@ pub(crate) fn start_in_own_session(command: &mut Command) {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
             Ok(())
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ArgumentArea;
+
+    #[test]
+    fn the_area_of_arguments_is_found_whatever_a_process_is_called() {
+        let fields: Vec<String> = (3..=52).map(|number| (number * 10).to_string()).collect();
+        let stat = |name: &str| format!("7 ({name}) {}\n", fields.join(" "));
+        for name in ["outlast", "a) b (c", ""] {
+            let area = ArgumentArea::of_stat(&stat(name)).unwrap();
+            assert_eq!((area.start, area.length), (480, 10));
+        }
+        assert!(ArgumentArea::of_stat("7 (outlast) S 1").is_none());
+        // What the kernel says of a process that it does not let look.
+        let hidden = stat("outlast").replace(" 480 490 ", " 0 0 ");
+        assert!(ArgumentArea::of_stat(&hidden).is_none());
     }
 }

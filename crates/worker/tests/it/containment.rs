@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{
-    HOST, Host, escape_artist, eventually, gone_within, marker, shell_marked, survivors,
+    HOST, Host, children_of, escape_artist, eventually, gone_within, marker, shell_marked, shims,
+    survivors,
 };
 
 struct Artist {
@@ -87,23 +88,6 @@ async fn escape_artist_in_a_cgroup_dies_when_cancelled() {
 #[tokio::test(flavor = "multi_thread")]
 async fn escape_artist_under_a_subreaper_dies_when_cancelled() {
     check_artist_dies_when_cancelled(Containment::Subreaper).await;
-}
-
-/// Both halves of the shim of that label, the outer one first.
-fn shims(label: &str) -> Vec<Pid> {
-    let mut found: Vec<Pid> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter_map(|entry| {
-            let command_line = std::fs::read(entry.path().join("cmdline")).ok()?;
-            let command_line = String::from_utf8_lossy(&command_line).into_owned();
-            let is_shim =
-                command_line.starts_with("outlast\0shim\0") && command_line.contains(label);
-            Pid::from_raw(entry.file_name().to_str()?.parse().ok()?).filter(|_| is_shim)
-        })
-        .collect();
-    found.sort_by_key(|pid| pid.as_raw_nonzero());
-    found
 }
 
 /// Starts an artist whose shim is then found by its label.
@@ -223,15 +207,6 @@ fn engine_in_cgroup() -> (Artist, Host, String) {
     artist.wait_until_loose();
     let label = format!("engine-{}", engine.pid().as_raw_nonzero());
     (artist, engine, label)
-}
-
-fn children_of(pid: Pid) -> Vec<Pid> {
-    let pid = pid.as_raw_nonzero();
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let lists: Vec<String> = lists.collect();
-    let pids = lists.iter().flat_map(|list| list.split_whitespace());
-    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 // Work that was done counted as interrupted when an order came in the same moment (W13).

@@ -7,7 +7,9 @@ use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use crate::support::{HOST, Host, escape_artist, eventually, gone_within, marker, survivors};
+use crate::support::{
+    HOST, Host, children_of, escape_artist, eventually, gone_within, marker, shims, survivors,
+};
 
 /// Starts a guarded engine and returns the engine's number with it.
 fn start(args: &[&str]) -> (Host, Pid) {
@@ -296,11 +298,10 @@ fn what_a_job_leaves_that_kills_both_halves_of_its_shim_is_ended_while_the_engin
     let script = escape_artist(&ready, "while :; do sleep 0.05; done");
     let (mut guardian, engine) = start(&["deaf", "subreaper", "0", &marker, &script]);
     eventually("the artist is loose", || ready.exists());
-    let outer = children_of(engine);
-    let inner: Vec<Pid> = outer.iter().copied().flat_map(children_of).collect();
-    assert_eq!((outer.len(), inner.len()), (1, 1));
+    let halves = shims(&format!("engine-{}", engine.as_raw_nonzero()));
+    assert_eq!(halves.len(), 2);
     for signal in [Signal::STOP, Signal::KILL] {
-        for half in outer.iter().chain(&inner) {
+        for half in &halves {
             kill_process(*half, signal).unwrap();
         }
     }
@@ -384,12 +385,6 @@ fn a_child_that_was_there_before_the_engine_is_not_killed_at_the_end_either() {
     assert_eq!(guardian.exit_code(), Some(0));
     test_kill_process(child).unwrap();
     kill_process(child, Signal::KILL).unwrap();
-}
-
-fn children_of(pid: Pid) -> Vec<Pid> {
-    let pid = pid.as_raw_nonzero();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 #[test]

@@ -21,7 +21,7 @@ use outlast_worker::containment::Choice;
 use outlast_worker::guardian::{self, FOLLOWS, GuardianEvent, GuardianLink, GuardianOptions};
 use outlast_worker::probe::Probe;
 use outlast_worker::resources::Enforcement;
-use outlast_worker::{keeper, shim};
+use outlast_worker::{keeper, shim, spawner};
 
 /// As whom the engine registers.
 const WORKER: WorkerId = WorkerId(uuid::Uuid::from_u128(7));
@@ -32,6 +32,7 @@ fn main() {
     let rest: Vec<String> = args.collect();
     let code = match command.as_str() {
         "shim" => shim::main(),
+        "spawner" => spawner::main(),
         "keeper" => keeper::main(),
         "sweep" => sweep(),
         "engine" => on_runtime(engine(rest)),
@@ -40,6 +41,7 @@ fn main() {
         "guardian" => guardian::stay_in_front().unwrap().unwrap_or_else(|| guardian(rest)),
         "report" => report(),
         "listen" => on_runtime(listen(rest)),
+        "churn" => on_runtime(churn(rest)),
         other => panic!("unknown command {other:?}"),
     };
     std::process::exit(code);
@@ -121,6 +123,40 @@ async fn probe(args: Vec<String>) -> i32 {
         Err(error) => say(&format!("{error}")),
     }
     0
+}
+
+/// `churn CONTAINMENT MARKER SCRIPT`: an engine that runs four attempts at a time until its guardian is
+/// gone. It says which attempt left something although its end was proved.
+async fn churn(args: Vec<String>) -> i32 {
+    let args: Vec<String> = args.into_iter().filter(|arg| !arg.starts_with(FOLLOWS)).collect();
+    let [containment, marker, script] = args.as_slice() else { panic!("three arguments") };
+    let (mut link, announcer) = GuardianLink::from_stdin().unwrap();
+    announcer.registers_as(WORKER);
+    say(&format!("engine {}", std::process::id()));
+    for slot in 0..4 {
+        let (containment, marker, script) = (containment.clone(), marker.clone(), script.clone());
+        tokio::spawn(async move {
+            for number in 0_u64.. {
+                let marker = format!("{marker}-{}-{slot}-{number}", std::process::id());
+                let args = [&containment, "0", &marker, &script].map(str::to_owned);
+                let ending = attempt(&args).finished().await;
+                if ending.tree_empty && is_alive(&marker) {
+                    say(&format!("alive after {:?}: {marker}", ending.kind));
+                }
+            }
+        });
+    }
+    while link.next().await != GuardianEvent::GuardianGone {}
+    0
+}
+
+/// Whether a process has this argument.
+fn is_alive(argument: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let texts = processes.map(|entry| std::fs::read(entry.path().join("cmdline")));
+    texts
+        .flatten()
+        .any(|text| text.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
 /// `listen [drain|deaf] [engine arguments]`: an engine that says what its guardian tells it.

@@ -14,6 +14,7 @@ mod memory;
 mod output;
 mod resources;
 mod runtime;
+mod spawner;
 mod starting;
 mod stopping;
 mod support;

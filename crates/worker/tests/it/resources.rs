@@ -8,10 +8,10 @@ use outlast_core::resources::Resources;
 use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptSpec, EndKind};
 use outlast_worker::containment::Containment;
 use outlast_worker::resources::{Enforcement, LimitedBy};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::support::{Host, eventually, marker, shell, shell_marked, survivors};
+use crate::support::{Host, eventually, marker, shell, shell_marked, shims, survivors};
 
 const MIB: u64 = 1 << 20;
 
@@ -217,19 +217,6 @@ async fn a_job_in_a_namespace_cannot_leave_its_limits() {
     let said = String::from_utf8_lossy(&ending.output.stdout.bytes).into_owned();
     assert!(said.starts_with("found\n") && said.ends_with("end\n"), "{said}");
     assert!(!said.contains("raised") && !said.contains("left"), "{said}");
-}
-
-fn shims(label: &str) -> Vec<Pid> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let command_line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let words: Vec<_> = command_line.split(|byte| *byte == 0).collect();
-        if words.contains(&b"shim".as_slice()) && words.contains(&label.as_bytes()) {
-            let pid = entry.file_name().to_string_lossy().parse().unwrap();
-            found.extend(Pid::from_raw(pid));
-        }
-    }
-    found
 }
 
 /// The groups do not stay behind when engines and shims are killed with -9.

@@ -142,7 +142,8 @@ async fn a_shim_that_dies_before_it_executes_the_job_is_no_fault_of_the_job() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outlast");
     // A keeper of cgroups it can be, a shim it cannot.
-    let script = format!("#!/bin/sh\n[ \"$1\" = shim ] && kill -9 $$\nexec {HOST} \"$@\"\n");
+    let script =
+        format!("#!/bin/sh\ncase $1 in shim | spawner) kill -9 $$;; esac\nexec {HOST} \"$@\"\n");
     fs::write(&path, script).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     let spec = AttemptSpec { shim: OwnProgram::at(path), ..program("/bin/true") };

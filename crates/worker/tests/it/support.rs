@@ -76,6 +76,40 @@ pub(crate) fn survivors(marker: &str) -> Vec<Pid> {
     found
 }
 
+/// The arguments that the list of processes shows; none of one that is gone.
+pub(crate) fn arguments(pid: Pid) -> Vec<String> {
+    let text = fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default();
+    let words = text.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Every child of a process, zombies included.
+pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    let lists = tasks.into_iter().flatten().flatten();
+    let lists = lists.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_whitespace());
+    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// The processes of an engine that fork its shims: one, or none for a moment.
+pub(crate) fn spawners_of(engine: Pid) -> Vec<Pid> {
+    let mut children = children_of(engine);
+    children.retain(|child| arguments(*child) == ["outlast", "spawner"]);
+    children
+}
+
+/// Both halves of the shim of that label, the outer one first.
+pub(crate) fn shims(label: &str) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    let mut found: Vec<Pid> =
+        pids.filter(|pid| arguments(*pid) == ["outlast", "shim", label]).collect();
+    found.sort_by_key(|pid| pid.as_raw_nonzero());
+    found
+}
+
 /// Polls until `condition` holds, and fails with `what` when it does not in time.
 #[track_caller]
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks of a bounded poll")]

@@ -113,12 +113,17 @@ fn engine_of(guardian: &Process) -> i32 {
     })
 }
 
-/// Limits the processes of an ordinary user's engine: root knows no such limit.
+/// Limits the processes of an ordinary user's engine, and of its spawner: root knows no such limit.
 fn limit_processes(engine: i32, soft: &str) {
-    let mut prlimit = Command::new("prlimit");
-    // The same user may do it, and stays below the hard limit.
-    prlimit.args([&format!("--pid={engine}"), &format!("--nproc={soft}:")]);
-    assert!(prlimit.uid(NOBODY).gid(NOBODY).status().unwrap().success());
+    let spawners = process_table::with_argument("spawner");
+    let children = process_table::children(engine);
+    let spawners = children.into_iter().filter(|child| spawners.contains(child));
+    for pid in spawners.chain([engine]) {
+        let mut prlimit = Command::new("prlimit");
+        // The same user may do it, and stays below the hard limit.
+        prlimit.args([&format!("--pid={pid}"), &format!("--nproc={soft}:")]);
+        assert!(prlimit.uid(NOBODY).gid(NOBODY).status().unwrap().success());
+    }
 }
 
 fn process_limit() -> String {

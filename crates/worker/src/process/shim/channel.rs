@@ -18,12 +18,17 @@ pub(super) enum Received {
     EngineGone,
 }
 
-pub(super) struct Channel {
+pub(in crate::process) struct Channel {
     socket: OwnedFd,
     pending: Vec<u8>,
 }
 
 impl Channel {
+    /// Speaks over this socket.
+    pub(in crate::process) fn new(socket: OwnedFd) -> Self {
+        Self { socket, pending: Vec::new() }
+    }
+
     /// Takes the socket from standard input and puts the job's input there instead, which
     /// comes with the first byte.
     pub(super) fn from_stdin() -> io::Result<Self> {
@@ -40,7 +45,7 @@ impl Channel {
         let job_stdin =
             job_stdin.ok_or_else(|| io::Error::other("no input came from the engine"))?;
         rustix::stdio::dup2_stdin(&job_stdin)?;
-        Ok(Self { socket, pending: Vec::new() })
+        Ok(Self::new(socket))
     }
 
     /// Waits for the spec; `None` if the engine went before sending it whole.
@@ -76,7 +81,7 @@ impl Channel {
     }
 
     /// Reports to the engine. One that is gone is noticed when reading, not here.
-    pub(super) fn report(&self, report: &Report) {
+    pub(in crate::process) fn report(&self, report: &Report) {
         let Ok(mut line) = serde_json::to_vec(report) else { return };
         line.push(b'\n');
         let mut rest = line.as_slice();

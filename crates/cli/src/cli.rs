@@ -79,7 +79,7 @@ enum Command {
     Actions(actions::Command),
     /// Show and follow the history of jobs and workers
     Events(events::Args),
-    /// List packs; check them before they are used
+    /// List packs; check them before they are used; install what they import
     #[command(subcommand)]
     Packs(packs::Command),
     /// Check configuration, server, store, clocks, limits and packs

@@ -8,6 +8,8 @@ mod retry;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::keys::Keys;
@@ -15,13 +17,14 @@ use outlast_core::resources::Resources;
 use outlast_core::selector::Placement;
 use serde_json::Value;
 
-pub(crate) use definition::{OwnInterpreters, PackFile, Reading};
+pub(crate) use definition::{InLanguage, PackFile, Reading};
 pub(crate) use entry::Entry;
 pub use entry::{EntryPoint, Program};
 pub use environment::{SecretAs, SecretSpec};
 pub(crate) use job_keys::JobKeys;
 pub use retry::{OnExhaustion, RetrySpec};
 
+use crate::environment::PackEnvironment;
 use crate::output::{self, OutputFormat};
 use crate::parameters::{Parameters, Strictness, Violation};
 use crate::render::{self, Delivery, Format, Rendered, deliverable};
@@ -77,8 +80,10 @@ pub struct Action {
     /// Secrets that it asks the worker for, by the name that the script uses.
     pub secrets: BTreeMap<String, SecretSpec>,
     /// The program that runs the script in place of the worker's own: a path, from the pack's folder
-    /// unless it is absolute.
+    /// unless it is absolute, or the name of a program.
     pub own_interpreter: Option<String>,
+    /// The environment of its pack that it runs in, if the pack has one for its runner.
+    pub environment_of_pack: Option<Arc<PackEnvironment>>,
     keys: JobKeys,
     parameters: Parameters,
     entry: Entry,
@@ -102,6 +107,15 @@ pub enum Overlap {
     Allowed,
     /// They never do.
     Forbidden,
+}
+
+/// A program that an action or its pack names to run scripts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnInterpreter {
+    /// At a path. Virtual environments go by this path, so links in it are not followed.
+    At(PathBuf),
+    /// By its name, to be looked up in the PATH that jobs get.
+    InPath(String),
 }
 
 /// With which files of its pack a job runs.
@@ -232,16 +246,19 @@ impl Action {
 
     /// Where the script and its pack are once built-in packs were written to `built_in`.
     #[must_use]
-    pub fn program(&self, built_in: &std::path::Path) -> Program {
+    pub fn program(&self, built_in: &Path) -> Program {
         self.entry.program(built_in)
     }
 
-    /// Where the program is that runs the script in place of the worker's own, if the action names
-    /// one. Virtual environments go by this path, so links in it are not followed.
+    /// The program that runs the script in place of the worker's own, if the action names one.
     #[must_use]
-    pub fn own_interpreter(&self, built_in: &std::path::Path) -> Option<std::path::PathBuf> {
+    pub fn own_interpreter(&self, built_in: &Path) -> Option<OwnInterpreter> {
         let named = self.own_interpreter.as_ref()?;
-        Some(self.program(built_in).folder.join(named))
+        Some(if named.contains('/') {
+            OwnInterpreter::At(self.program(built_in).folder.join(named))
+        } else {
+            OwnInterpreter::InPath(named.clone())
+        })
     }
 
     /// The program to run the script with: `sh`, `bash`, `python3` or `node`.

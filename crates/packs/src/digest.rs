@@ -13,6 +13,11 @@ use crate::source::Source;
 /// Folders that tools fill and that differ from one installation to the next.
 const PASSED_OVER: &[&str] = &["__pycache__", "node_modules", "venv", "virtualenv"];
 
+/// Whether tools fill a folder of this name.
+pub(crate) fn is_made(name: &str) -> bool {
+    PASSED_OVER.contains(&name)
+}
+
 /// What stands for the length of a content that cannot be read.
 const UNREADABLE: u64 = u64::MAX;
 
@@ -31,7 +36,7 @@ pub(crate) fn of(source: &Source) -> Result<(String, Vec<Note>), PackError> {
         for name in names {
             let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
             if source.is_folder(&path) {
-                if !PASSED_OVER.contains(&name.as_str()) {
+                if !is_made(&name) {
                     open.push(path);
                 }
                 continue;
@@ -58,7 +63,7 @@ pub(crate) fn of(source: &Source) -> Result<(String, Vec<Note>), PackError> {
     Ok((hex(&sum.finalize()), notes))
 }
 
-fn add(sum: &mut Sha256, path: &[u8], content: Option<&[u8]>) {
+pub(crate) fn add(sum: &mut Sha256, path: &[u8], content: Option<&[u8]>) {
     let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(UNREADABLE);
     sum.update(length(path).to_be_bytes());
     sum.update(path);
@@ -71,7 +76,7 @@ fn unread(source: &Source, path: &str, error: &PackError) -> Note {
     Note::new(&source.label(path), message)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

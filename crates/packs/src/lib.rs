@@ -9,12 +9,13 @@
 //!                     └──────mask──▶ what may be shown       result ◀── stdout
 //! ```
 //!
-//! Nothing here starts a process, opens a connection, reads the environment or a clock.
+//! Nothing here starts a process, opens a connection, reads environment variables or a clock.
 //! Parameters are data: no function here builds a command line.
 
 mod action;
 mod digest;
 mod duration;
+pub mod environment;
 mod error;
 mod keys;
 pub mod limits;
@@ -31,8 +32,8 @@ mod workflow;
 mod yaml;
 
 pub use action::{
-    Action, EntryPoint, OnDrain, OnExhaustion, Overlap, PackPolicy, Program, RetrySpec, Runner,
-    SecretAs, SecretSpec,
+    Action, EntryPoint, OnDrain, OnExhaustion, Overlap, OwnInterpreter, PackPolicy, Program,
+    RetrySpec, Runner, SecretAs, SecretSpec,
 };
 pub use error::PackError;
 pub use note::Note;

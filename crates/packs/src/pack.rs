@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::action::{Action, OwnInterpreters, PackFile, Reading, is_name};
+use crate::action::{Action, InLanguage, PackFile, Reading, is_name};
 use crate::digest;
+use crate::environment::{EnvironmentKind, PackEnvironment};
 use crate::error::PackError;
 use crate::keys;
 use crate::note::Note;
@@ -35,6 +36,7 @@ pub struct Pack {
     /// SHA-256 of its files in hexadecimal: the same files have the same digest.
     pub digest: String,
     actions: Vec<Arc<Action>>,
+    environments: Vec<Arc<PackEnvironment>>,
     workflows: Vec<Arc<Workflow>>,
     notes: Vec<Note>,
     faults: Vec<(String, Arc<PackError>)>,
@@ -76,8 +78,6 @@ const PASSED_OVER: &[&str] = &[
     "permission_sets",
     "permissions",
     "config.schema.yaml",
-    "requirements.txt",
-    "package.json",
 ];
 
 impl Pack {
@@ -85,6 +85,12 @@ impl Pack {
     #[must_use]
     pub fn actions(&self) -> &[Arc<Action>] {
         &self.actions
+    }
+
+    /// The environments that actions of the pack run in.
+    #[must_use]
+    pub fn environments(&self) -> &[Arc<PackEnvironment>] {
+        &self.environments
     }
 
     /// The workflows, in the order of their files' names.
@@ -149,14 +155,22 @@ impl Pack {
                 Source::Folder { .. } => Origin::Folder,
             },
             actions: Vec::new(),
+            environments: Vec::new(),
             workflows: Vec::new(),
             notes,
             faults: Vec::new(),
             workflow_faults: Vec::new(),
             digest,
         };
-        let (python, node) = (manifest.python.as_deref(), manifest.node.as_deref());
-        pack.read_actions(source, OwnInterpreters { python, node })?;
+        let python = pack.asked(source, EnvironmentKind::Python);
+        let node = pack.asked(source, EnvironmentKind::Node);
+        let language = |own, environment| InLanguage { own, environment };
+        let python_of_pack = language(manifest.python.as_deref(), python.as_ref());
+        let node_of_pack = language(manifest.node.as_deref(), node.as_ref());
+        pack.read_actions(source, python_of_pack, node_of_pack)?;
+        for environment in [python, node].into_iter().flatten() {
+            pack.keep_if_used(source, environment);
+        }
         pack.read_workflows(source)?;
         Ok(pack)
     }
@@ -176,10 +190,36 @@ impl Pack {
         self.notes.insert(0, Note::new(file, message));
     }
 
-    fn read_actions(&mut self, source: &Source, own: OwnInterpreters<'_>) -> Result<(), PackError> {
+    /// The environment that the pack asks for in one language.
+    fn asked(&mut self, source: &Source, kind: EnvironmentKind) -> Option<Arc<PackEnvironment>> {
+        let asked = PackEnvironment::of(source, &self.reference, kind);
+        self.notes.extend(asked.note);
+        asked.environment.map(Arc::new)
+    }
+
+    fn keep_if_used(&mut self, source: &Source, environment: Arc<PackEnvironment>) {
+        let uses = |action: &Arc<Action>| {
+            let its = action.environment_of_pack.as_ref();
+            its.is_some_and(|it| Arc::ptr_eq(it, &environment))
+        };
+        if self.actions.iter().any(uses) {
+            self.environments.push(environment);
+            return;
+        }
+        let message =
+            format!("has no effect: no action runs in a {} environment", environment.kind());
+        self.notes.push(Note::new(&source.label(environment.manifest().file()), message));
+    }
+
+    fn read_actions(
+        &mut self,
+        source: &Source,
+        python: InLanguage<'_>,
+        node: InLanguage<'_>,
+    ) -> Result<(), PackError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         for (stem, path) in definitions(source, "actions")? {
-            let pack = PackFile { reference: &self.reference, enabled: self.enabled, own };
+            let pack = PackFile { reference: &self.reference, enabled: self.enabled, python, node };
             let read = source.text(&path).and_then(|text| {
                 let Some(text) = text else { return Ok(None) };
                 let document = Document::new(source.label(&path), text);

@@ -139,7 +139,7 @@ impl Source {
 }
 
 /// Resolves `.` and `..` by name; nothing if the path is absolute or climbs out.
-fn inside(path: &str) -> Option<PathBuf> {
+pub(crate) fn inside(path: &str) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for component in Path::new(path).components() {
         match component {

@@ -304,6 +304,7 @@ async fn start(
         wanted: config.runtimes.clone(),
         containment: probe.chosen,
         secrets: Secrets::new(config.secrets.clone()),
+        path: host.path().to_owned(),
         packs_folder: root.packs(),
     };
     let catalog = Arc::new(Catalog::new(config.packs.clone(), action_host));

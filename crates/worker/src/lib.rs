@@ -11,6 +11,7 @@
 //! - [`handover`]: keeping what a worker was given out of sight of its jobs
 //! - [`signals`]: the inherited state of signals, put in order
 //! - [`runtime`]: from an entry point to a program and its arguments
+//! - [`installer`]: making the environments of packs, before attempts run
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
 //! - [`environment`], [`folder`]: what a job gets to see, and its private work folder
 //!
@@ -24,6 +25,7 @@ pub mod daemon;
 pub mod environment;
 pub mod folder;
 pub mod guardian;
+pub mod installer;
 pub mod mask;
 pub mod probe;
 mod process;

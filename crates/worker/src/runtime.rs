@@ -255,7 +255,7 @@ impl Interpreters {
 }
 
 /// Runs the interpreter once: one that does not start and answer is not there.
-async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter> {
+pub(crate) async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter> {
     let mut command = Command::new(program);
     command
         .args(runtime.question())
@@ -277,7 +277,7 @@ async fn ask(runtime: Runtime, program: &Path, path: &str) -> Option<Interpreter
 }
 
 /// Looks a program up as a shell would.
-fn find_in_path(name: &str, path: &str) -> Option<PathBuf> {
+pub(crate) fn find_in_path(name: &str, path: &str) -> Option<PathBuf> {
     std::env::split_paths(OsStr::new(path))
         .map(|folder| folder.join(name))
         .find(|candidate| candidate.is_absolute() && is_program(candidate))

@@ -58,6 +58,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     let (settings, unusable) = files::configuration(&args, environment, &mut checks);
     let packs = files::packs(&settings, &mut checks);
     let subject = Subject { settings, environment, packs };
+    files::environments(&subject, &mut checks).await;
     host::check(&subject, &mut checks).await;
     if let Some(url) = files::store(&subject, &mut checks) {
         postgres::check(&url, &mut checks).await;

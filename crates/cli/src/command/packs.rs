@@ -1,5 +1,7 @@
 //! `outlast packs`: what packs hold, on a server or in a folder; and how a server reads them.
 
+pub(super) mod environments;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -19,6 +21,8 @@ pub(crate) enum Command {
     List(List),
     /// Check packs in folders, without a server; exit code 1 if one is faulty
     Check(Check),
+    /// Install what packs list in requirements.txt, pyproject.toml or package.json
+    Sync(environments::Sync),
 }
 
 #[derive(Debug, Args)]
@@ -32,7 +36,8 @@ pub(crate) struct Check {
     /// Folder of packs, or a single pack
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Exit with 1 on notes too, such as an action whose runner_type is not run here
+    /// Exit with 1 on notes too, such as an action whose runner_type is not run here, and on
+    /// environments that are missing or stale
     #[arg(long)]
     strict: bool,
     /// Output format: table, json or jsonl
@@ -87,11 +92,12 @@ pub(crate) async fn run(command: Command, environment: &Environment) -> Result<E
             output::say_if_empty(args.target.output, &packs, "there are no packs");
             Ok(Exit::Ok)
         }
-        Command::Check(args) => check(&args),
+        Command::Check(args) => check(&args, environment).await,
+        Command::Sync(args) => environments::sync(args, environment).await,
     }
 }
 
-fn check(args: &Check) -> Result<Exit, Failure> {
+async fn check(args: &Check, environment: &Environment) -> Result<Exit, Failure> {
     let set = PackSet::load(&args.folders).map_err(|fault| Failure::usage(fault.to_string()))?;
     let read: Vec<_> = set.packs().filter(|pack| pack.origin != Origin::BuiltIn).collect();
     let mut findings: Vec<Value> = Vec::new();
@@ -105,6 +111,10 @@ fn check(args: &Check) -> Result<Exit, Failure> {
     for pack in &read {
         pack.notes().iter().for_each(|note| add(&pack.reference, "note", note.to_string()));
     }
+    let (lacking, _) = environments::find(&set, environment).await;
+    for finding in &lacking {
+        add(&finding.pack, "environment", format!("{}; {}", finding.what, finding.fix));
+    }
     match args.output {
         Format::Table if findings.is_empty() => {}
         format => output::print_list(format, &findings, FINDINGS)?,
@@ -116,7 +126,7 @@ fn check(args: &Check) -> Result<Exit, Failure> {
         "packs: {}, actions: {actions}, workflows: {workflows}, faults: {faults}, notes: {notes}\n",
         read.len()
     ));
-    let is_refused = faults > 0 || (args.strict && notes > 0);
+    let is_refused = faults > 0 || (args.strict && notes + lacking.len() > 0);
     Ok(if is_refused { Exit::Failed } else { Exit::Ok })
 }
 

@@ -4,6 +4,8 @@
 //! refused, and so is an action of a kind that they run and this one does not.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::labels::check_wanted;
@@ -20,13 +22,14 @@ use super::{
     environment, is_name, retry,
 };
 use crate::duration;
+use crate::environment::{EnvironmentKind, PackEnvironment};
 use crate::error::PackError;
 use crate::keys;
 use crate::note::Note;
 use crate::output::OutputFormat;
 use crate::parameters::Parameters;
 use crate::render::{Delivery, Format};
-use crate::source::Source;
+use crate::source::{Source, inside};
 use crate::yaml::{At, Document, kind, line, scalar};
 
 /// One action file on its way to an action.
@@ -43,14 +46,22 @@ pub(crate) struct Reading<'a> {
 pub(crate) struct PackFile<'a> {
     pub(crate) reference: &'a str,
     pub(crate) enabled: bool,
-    pub(crate) own: OwnInterpreters<'a>,
+    pub(crate) python: InLanguage<'a>,
+    pub(crate) node: InLanguage<'a>,
 }
 
-/// The programs that a pack names to run its scripts.
+/// What scripts in one language have from their pack.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnInterpreters<'a> {
-    pub(crate) python: Option<&'a str>,
-    pub(crate) node: Option<&'a str>,
+pub(crate) struct InLanguage<'a> {
+    /// The program that the pack names to run them.
+    pub(crate) own: Option<&'a str>,
+    pub(crate) environment: Option<&'a Arc<PackEnvironment>>,
+}
+
+/// What runs a script, and what it may import.
+struct Interpreted {
+    own: Option<String>,
+    environment: Option<Arc<PackEnvironment>>,
 }
 
 /// What was read from an action file.
@@ -95,6 +106,9 @@ struct Definition {
     node: At<String>,
 }
 
+/// The interpreter of a virtual environment, from the pack's folder.
+const VENV_PYTHON: &str = ".venv/bin/python";
+
 /// Kinds of action that packs may contain and that are not run here.
 const FOREIGN: &[&str] = &[
     "native",
@@ -130,15 +144,18 @@ impl Reading<'_> {
             (Runner::Python, definition.python.is_some()),
             (Runner::Node, definition.node.is_some()),
         ];
+        let of_pack = [(Runner::Python, self.pack.python.own), (Runner::Node, self.pack.node.own)];
         let action = self.build(reference, definition)?;
         let file = self.document.file();
+        let is_named = named.contains(&(action.runner, true))
+            || of_pack.iter().any(|(runner, own)| *runner == action.runner && own.is_some());
         for (runner, _) in named.into_iter().filter(|(runner, is)| *is && *runner != action.runner)
         {
             let message =
                 format!("key `{runner}` has no effect: this is a {} action", action.runner);
             notes.push(Note::new(file, message));
         }
-        notes.extend(passed_over(&action).map(|message| Note::new(file, message)));
+        notes.extend(passed_over(&action, is_named).map(|message| Note::new(file, message)));
         let of_parameters = action.parameters.notes().iter();
         notes.extend(of_parameters.map(|note| Note::new(file, format!("parameters: {note}"))));
         notes.extend(unfit_defaults(file, &action));
@@ -152,13 +169,14 @@ impl Reading<'_> {
             document.fault(None, "key `entry_point` is missing", remedy)
         })?;
         let runner = self.runner(definition.runner_type.as_ref())?;
-        let own_interpreter = self.own_interpreter(runner, &definition)?;
+        let interpreted = self.interpreted(runner, &definition)?;
         let parameters = self.parameters(definition.parameters)?;
         let keys = self.keys(definition.keys.as_ref(), &parameters)?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
         Ok(Action {
             pack: self.pack.reference.to_owned(),
-            own_interpreter,
+            own_interpreter: interpreted.own,
+            environment_of_pack: interpreted.environment,
             label: definition.label.unwrap_or_else(|| self.stem.to_owned()),
             description: definition.description.unwrap_or_default(),
             runner,
@@ -289,23 +307,34 @@ impl Reading<'_> {
         })
     }
 
-    /// The program that the action, or else its pack, names for its runner.
-    fn own_interpreter(
+    /// The program that the action, or else its pack, names for its runner; and the environment
+    /// that it runs in. A virtual environment goes by its interpreter, `node_modules` does not.
+    fn interpreted(
         &self,
         runner: Runner,
         definition: &Definition,
-    ) -> Result<Option<String>, PackError> {
+    ) -> Result<Interpreted, PackError> {
         let (own, of_pack) = match runner {
-            Runner::Shell => return Ok(None),
-            Runner::Python => (&definition.python, self.pack.own.python),
-            Runner::Node => (&definition.node, self.pack.own.node),
+            Runner::Shell => return Ok(Interpreted { own: None, environment: None }),
+            Runner::Python => (&definition.python, self.pack.python),
+            Runner::Node => (&definition.node, self.pack.node),
         };
-        let Some(own) = own else { return Ok(of_pack.map(ToOwned::to_owned)) };
-        if own.value.is_empty() {
-            let remedy = format!("write a path such as `{runner}: .venv/bin/{runner}`");
-            return Err(self.document.fault(line(own), format!("{runner} is empty"), remedy));
+        if let Some(empty) = own.as_ref().filter(|own| own.value.is_empty()) {
+            let remedy =
+                format!("write a path such as `{runner}: .venv/bin/{runner}`, or a program's name");
+            return Err(self.document.fault(line(empty), format!("{runner} is empty"), remedy));
         }
-        Ok(Some(own.value.clone()))
+        let own = own.as_ref().map(|own| own.value.as_str()).or(of_pack.own);
+        let mut interpreted =
+            Interpreted { own: own.map(str::to_owned), environment: of_pack.environment.cloned() };
+        if runner == Runner::Python && interpreted.environment.is_some() {
+            let chosen = interpreted.own.get_or_insert_with(|| VENV_PYTHON.to_owned());
+            let is_inside = |path: PathBuf| path.starts_with(EnvironmentKind::Python.link());
+            if !inside(chosen).is_some_and(is_inside) {
+                interpreted.environment = None;
+            }
+        }
+        Ok(interpreted)
     }
 
     fn queue(&self, given: &Spanned<String>) -> Result<String, PackError> {
@@ -414,18 +443,22 @@ fn labels(value: &Value) -> Option<BTreeMap<String, String>> {
     }
 }
 
-/// What looks as if it chose the interpreter of a script, and does not.
-fn passed_over(action: &Action) -> impl Iterator<Item = String> {
-    let (runner, program) = (action.runner, action.interpreter());
-    let chooses = runner != Runner::Shell && action.own_interpreter.is_none();
+/// What looks as if it chose the interpreter of a script, and does not. Nothing does if the action
+/// or its pack names one.
+fn passed_over(action: &Action, is_named: bool) -> impl Iterator<Item = String> {
+    let runner = action.runner;
+    let chooses = runner != Runner::Shell && !is_named;
+    let runs = match &action.own_interpreter {
+        Some(of_pack) => format!("{of_pack} of the pack runs it"),
+        None => format!("{} of the worker runs it", action.interpreter()),
+    };
     let remedy = format!("`{runner}: PATH` names another one");
     let shebang = action.entry.shebang().filter(|command| !is_usual(runner, command));
     let shebang = shebang.map(|command| {
-        format!("the script's first line `#!{command}` has no effect: {program} of the worker runs it; {remedy}")
+        format!("the script's first line `#!{command}` has no effect: {runs}; {remedy}")
     });
-    let path = action.environment.contains_key("PATH").then(|| {
-        format!("PATH in `env` is for the script: {program} of the worker runs it; {remedy}")
-    });
+    let path = action.environment.contains_key("PATH");
+    let path = path.then(|| format!("PATH in `env` is for the script: {runs}; {remedy}"));
     shebang.into_iter().chain(path).filter(move |_| chooses)
 }
 

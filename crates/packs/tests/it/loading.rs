@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use outlast_packs::{
-    Delivery, EntryPoint, Format, OnDrain, OnExhaustion, Origin, OutputFormat, Overlap, PackSet,
-    Runner, SecretAs,
+    Delivery, EntryPoint, Format, OnDrain, OnExhaustion, Origin, OutputFormat, Overlap,
+    OwnInterpreter, PackSet, Runner, SecretAs,
 };
 use serde_json::json;
 
@@ -173,13 +173,16 @@ fn interpreter_is_the_actions_or_else_the_packs_seen_from_its_folder() {
         .file("demo/actions/a.yaml", "runner_type: python\nentry_point: s.py\n")
         .file("demo/actions/b.yaml", "runner_type: python\nentry_point: s.py\npython: /py/3\n")
         .file("demo/actions/c.yaml", "runner_type: node\nentry_point: s.py\n")
-        .file("demo/actions/d.yaml", "runner_type: shell\nentry_point: s.py\n");
+        .file("demo/actions/d.yaml", "runner_type: shell\nentry_point: s.py\n")
+        .file("demo/actions/e.yaml", "runner_type: python\nentry_point: s.py\npython: python3.9\n");
     let (set, folder) = (demo.load().unwrap(), demo.path().canonicalize().unwrap());
     let own = |name: &str| set.get(name).unwrap().own_interpreter(Path::new("/built-in"));
-    assert_eq!(own("demo.a"), Some(folder.join("demo/.venv/bin/python")));
-    assert_eq!(own("demo.b").as_deref(), Some(Path::new("/py/3")));
-    assert_eq!(own("demo.c").as_deref(), Some(Path::new("/opt/node/bin/node")));
+    let at = |path: &str| Some(OwnInterpreter::At(folder.join(path)));
+    assert_eq!(own("demo.a"), at("demo/.venv/bin/python"));
+    assert_eq!(own("demo.b"), at("/py/3"));
+    assert_eq!(own("demo.c"), at("/opt/node/bin/node"));
     assert_eq!(own("demo.d"), None);
+    assert_eq!(own("demo.e"), Some(OwnInterpreter::InPath("python3.9".to_owned())));
     assert_eq!(demo.notes(), Vec::<String>::new());
 }
 

@@ -5,6 +5,7 @@
 mod core_pack;
 mod delivery;
 mod documentation;
+mod environments;
 mod faults;
 mod fixture;
 mod keys;

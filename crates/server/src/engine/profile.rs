@@ -16,6 +16,8 @@ const PACKS_MAX: usize = 500;
 /// Most actions of which it is known what a worker lacks for them, and how long that may be.
 const LACKING_MAX: usize = 100;
 const LACKING_BYTES_MAX: usize = 300;
+/// Longest sentence about a stale environment; some name two paths.
+const STALE_BYTES_MAX: usize = 10_000;
 
 /// What a worker can run. Many workers share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +34,9 @@ pub(crate) struct Profile {
     pub(crate) types: BTreeSet<String>,
     /// Actions of its packs that it does not offer, and what it lacks for each.
     pub(crate) lacking: BTreeMap<String, String>,
+    /// What it runs in stale environments, in words. It decides nothing; every server must learn
+    /// when it changes.
+    pub(crate) stale: Vec<String>,
 }
 
 /// Why a worker cannot run a class.
@@ -68,6 +73,7 @@ impl Profile {
             labels: with_facts(worker.labels.clone(), &about, &worker.runtimes),
             types: types.into_iter().flatten().map(ToOwned::to_owned).collect(),
             lacking: lacking(&about),
+            stale: stale(&about),
         }
     }
 
@@ -156,6 +162,13 @@ pub(crate) fn lacking(about: &Value) -> BTreeMap<String, String> {
         Some((action.clone(), what.to_owned()))
     };
     said.into_iter().flatten().take(LACKING_MAX).filter_map(text).collect()
+}
+
+/// Returns what a worker says that it runs in stale environments.
+pub(crate) fn stale(about: &Value) -> Vec<String> {
+    let said = about.get("stale").and_then(Value::as_array).into_iter().flatten();
+    let words = said.filter_map(Value::as_str).filter(|words| words.len() <= STALE_BYTES_MAX);
+    words.take(LACKING_MAX).map(ToOwned::to_owned).collect()
 }
 
 /// Returns in words why workers cannot run a class.

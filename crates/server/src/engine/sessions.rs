@@ -544,6 +544,7 @@ mod tests {
             labels: BTreeMap::new(),
             types: BTreeSet::new(),
             lacking: BTreeMap::new(),
+            stale: Vec::new(),
         };
         let (outputs, _produced) = mpsc::unbounded_channel();
         let closer = CancellationToken::new().drop_guard();

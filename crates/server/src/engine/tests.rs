@@ -499,6 +499,7 @@ pub(crate) fn sdk_profile() -> Profile {
         labels: BTreeMap::new(),
         types: ["noop".to_owned()].into(),
         lacking: BTreeMap::new(),
+        stale: Vec::new(),
     }
 }
 

@@ -19,6 +19,9 @@ struct About {
     packs: BTreeMap<String, PackOfWorker>,
     #[serde(default)]
     lacking: BTreeMap<String, String>,
+    /// What it runs in stale environments, in words.
+    #[serde(default)]
+    stale: Vec<String>,
 }
 
 /// One pack of a worker.
@@ -145,6 +148,7 @@ fn skew_of(about: &About, packs: &PackSet) -> Vec<String> {
         words.push(format!("has pack {name}, which this server has not"));
     }
     words.extend(about.lacking.iter().map(|(action, what)| format!("lacks {what} for {action}")));
+    words.extend(about.stale.iter().cloned());
     words.truncate(NAMED_MAX);
     words
 }
@@ -168,7 +172,7 @@ mod tests {
                 ((*pack).to_owned(), PackOfWorker { digest, version: None })
             };
             let packs = packs.iter().map(of).collect();
-            Member { name, pool: *pool, about: About { packs, lacking: BTreeMap::new() } }
+            Member { name, pool: *pool, about: About { packs, ..About::default() } }
         };
         Fleet(workers.iter().map(member).collect())
     }

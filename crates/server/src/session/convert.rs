@@ -23,7 +23,7 @@ use outlast_wire::json;
 use uuid::Uuid;
 
 use crate::engine::input::SessionReport;
-use crate::engine::profile::{Profile, lacking, with_facts};
+use crate::engine::profile::{Profile, lacking, stale, with_facts};
 
 /// Returns the wire's name of an attempt.
 pub(crate) fn key(job: JobId, epoch: Epoch) -> AttemptKey {
@@ -96,6 +96,7 @@ pub(crate) fn profile(hello: &Hello) -> Result<Profile, String> {
         labels: with_facts(labels, &about_of(hello), &hello.runtimes),
         types: hello.types.iter().cloned().collect(),
         lacking: lacking(&about_of(hello)),
+        stale: stale(&about_of(hello)),
     })
 }
 

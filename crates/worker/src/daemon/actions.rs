@@ -1,17 +1,20 @@
 //! Which actions this host can run, and with what.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use outlast_core::labels::short_digest;
-use outlast_packs::{Action, Overlap, Pack, PackSet, Runner};
+use outlast_packs::environment::{EnvironmentKind, EnvironmentState, InUse, PackEnvironment};
+use outlast_packs::{Action, Overlap, OwnInterpreter, Pack, PackSet, Runner};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
 use crate::containment::Containment;
-use crate::runtime::{CommandLine, Interpreters, MissingInterpreter, Runtime, is_program};
+use crate::runtime::{
+    CommandLine, Interpreters, MissingInterpreter, Runtime, find_in_path, is_program,
+};
 use crate::secrets::Secrets;
 
 /// Most actions of which the server learns what is missing for them.
@@ -30,6 +33,8 @@ pub(super) struct ActionHost {
     pub(super) wanted: Vec<Runtime>,
     pub(super) containment: Containment,
     pub(super) secrets: Secrets,
+    /// The PATH that jobs get.
+    pub(super) path: String,
     /// Where built-in packs are written.
     pub(super) packs_folder: PathBuf,
 }
@@ -109,27 +114,45 @@ impl ActionHost {
         self.wanted.is_empty() || self.wanted.contains(&runtime)
     }
 
-    /// Finds script and folder of an action; says what is missing. Built-in ones are written
-    /// again when they are needed.
-    pub(super) fn find_program(&self, action: &Action) -> Result<(), String> {
+    /// Finds what an action's script is run with; says what is missing. Built-in scripts are
+    /// written again when they are needed.
+    pub(super) fn find_program(&self, action: &Action) -> Result<FoundProgram, Missing> {
         let program = action.program(&self.packs_folder);
         let missing = |what: &str, path: &Path| {
-            Err(format!("{what} {} of action {} is missing", path.display(), action.reference))
+            let why =
+                format!("{what} {} of action {} is missing", path.display(), action.reference);
+            Err(Missing { why, in_short: SCRIPT.to_owned() })
         };
-        if let Some(own) = action.own_interpreter(&self.packs_folder)
-            && !is_program(&own)
-        {
-            return missing("interpreter", &own);
-        }
+        let environment = environment_of(action)?;
+        let own = match action.own_interpreter(&self.packs_folder) {
+            None => None,
+            Some(OwnInterpreter::At(own)) => {
+                let own = behind_link(&own, &program.folder, environment.as_ref()).unwrap_or(own);
+                if !is_program(&own) {
+                    return missing("interpreter", &own);
+                }
+                Some(own)
+            }
+            Some(OwnInterpreter::InPath(name)) => {
+                let found = find_in_path(&name, &self.path);
+                let absent = || {
+                    let (action, path) = (&action.reference, &self.path);
+                    let why =
+                        format!("interpreter {name} of action {action} is not in PATH {path}");
+                    Missing { why, in_short: SCRIPT.to_owned() }
+                };
+                Some(found.ok_or_else(absent)?)
+            }
+        };
         if program.script.starts_with(&self.packs_folder) {
-            return Ok(());
+            return Ok(FoundProgram { own, environment });
         }
         if !program.folder.is_dir() {
             missing("folder", &program.folder)
         } else if !program.script.is_file() {
             missing("script", &program.script)
         } else {
-            Ok(())
+            Ok(FoundProgram { own, environment })
         }
     }
 
@@ -140,6 +163,45 @@ impl ActionHost {
             && self.find_program(action).is_ok()
             && self.secrets.resolve(action).is_ok()
     }
+}
+
+/// What an action's script is run with.
+#[derive(Debug)]
+pub(super) struct FoundProgram {
+    /// The interpreter that the action names, if it names one.
+    pub(super) own: Option<PathBuf>,
+    /// The environment of its pack, which stays for as long as this is kept.
+    pub(super) environment: Option<InUse>,
+}
+
+/// What an action needs and this worker lacks.
+#[derive(Debug)]
+pub(super) struct Missing {
+    why: String,
+    /// The same as the server's users read it.
+    in_short: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// Holds the environment that an action runs in, if its pack has one.
+fn environment_of(action: &Action) -> Result<Option<InUse>, Missing> {
+    let Some(environment) = &action.environment_of_pack else { return Ok(None) };
+    environment.enter().map_err(|why| {
+        let kind = environment.kind();
+        let in_short = format!("its pack's {kind} environment (`outlast packs sync` makes it)");
+        Missing { why, in_short }
+    })
+}
+
+/// The interpreter of an environment by the path that stays when another one takes its place.
+fn behind_link(own: &Path, folder: &Path, environment: Option<&InUse>) -> Option<PathBuf> {
+    let rest = own.strip_prefix(folder.join(EnvironmentKind::Python.link())).ok()?;
+    Some(environment?.folder().join(rest))
 }
 
 /// The actions that are offered.
@@ -154,6 +216,18 @@ pub(super) struct Actions {
     interpreters: Interpreters,
     /// The packs, by name.
     packs: BTreeMap<String, PackFacts>,
+    /// Environments that offered actions run in although their packs ask for others by now.
+    stale: Vec<StaleEnvironment>,
+}
+
+/// An environment that is not what its pack asks for.
+#[derive(Clone, Debug)]
+pub(super) struct StaleEnvironment {
+    environment: Arc<PackEnvironment>,
+    /// The folder of the one that is stale.
+    pub(super) folder: Option<PathBuf>,
+    /// What has changed.
+    pub(super) why: String,
 }
 
 /// What is said about a pack.
@@ -204,7 +278,7 @@ impl Actions {
             }
             if let Err(missing) = host.find_program(action) {
                 tracing::warn!(action = action.reference, "action not offered: {missing}");
-                missing_for.insert(action.reference.clone(), SCRIPT.to_owned());
+                missing_for.insert(action.reference.clone(), missing.in_short);
                 lacking.extend(packs.shared(&action.reference));
                 continue;
             }
@@ -217,7 +291,8 @@ impl Actions {
             (pack.reference.clone(), PackFacts { digest, version })
         };
         let packs = packs.packs().map(facts).collect();
-        Self { offered, lacking, missing: missing_for, runtimes, interpreters, packs }
+        let stale = stale_of(offered.values(), &interpreters);
+        Self { offered, lacking, missing: missing_for, runtimes, interpreters, packs, stale }
     }
 
     /// Those that are not offered for want of an interpreter, a secret or a script.
@@ -260,7 +335,19 @@ impl Actions {
             runtimes: self.runtimes.clone(),
             interpreters: self.interpreters.clone(),
             packs: self.packs.clone(),
+            stale: self.stale.clone(),
         }
+    }
+
+    /// What is stale about the environment that an action runs in.
+    pub(super) fn stale(&self, action: &Action) -> Option<&StaleEnvironment> {
+        let its = action.environment_of_pack.as_ref()?;
+        self.stale.iter().find(|stale| Arc::ptr_eq(&stale.environment, its))
+    }
+
+    /// Whether another environment has taken the place of one that was stale.
+    pub(super) fn has_renewed_any(&self) -> bool {
+        self.stale.iter().any(|stale| stale.environment.current() != stale.folder)
     }
 
     pub(super) fn get(&self, reference: &str) -> Option<&Arc<Action>> {
@@ -303,7 +390,13 @@ impl Actions {
             })
             .take(LACKING_MAX)
             .collect();
-        json!({ "packs": packs, "lacking": lacking, "interpreters": self.versions() })
+        let stale: Vec<String> = self.stale.iter().map(StaleEnvironment::words).collect();
+        json!({
+            "packs": packs,
+            "lacking": lacking,
+            "stale": stale,
+            "interpreters": self.versions(),
+        })
     }
 
     pub(super) fn references(&self) -> impl Iterator<Item = &str> {
@@ -334,31 +427,63 @@ impl Actions {
         offered.map(|found| (found.runtime.name(), found.version.clone())).collect()
     }
 
-    /// Says how to run an action's script, looking programs up in `path`. Built-in packs are in
-    /// `built_in`.
+    /// Says how to run an action's script on this host, with its `own` interpreter if it has one.
     pub(super) fn command_line(
         &self,
         action: &Action,
-        built_in: &Path,
-        path: &str,
+        host: &ActionHost,
+        own: Option<PathBuf>,
     ) -> Result<CommandLine, MissingInterpreter> {
-        let script = action.program(built_in).script;
+        let script = action.program(&host.packs_folder).script;
         let mut line = self.interpreters.command_line(runtime_of(action.runner), &script)?;
-        if let Some(own) = action.own_interpreter(built_in) {
+        if let Some(own) = own {
             line.program = own;
             return Ok(line);
         }
         // A shell script that asks for no particular shell is written for bash, where there
         // is one.
         if action.interpreter() == "bash"
-            && let Some(bash) = std::env::split_paths(OsStr::new(path))
-                .map(|folder| folder.join("bash"))
-                .find(|bash| bash.is_absolute() && bash.is_file())
+            && let Some(bash) = find_in_path("bash", &host.path)
         {
             line.program = bash;
         }
         Ok(line)
     }
+}
+
+impl StaleEnvironment {
+    /// What the server's users read behind the worker's name.
+    fn words(&self) -> String {
+        let (kind, pack) = (self.environment.kind(), self.environment.pack());
+        format!("runs pack {pack} in a stale {kind} environment: {}", self.why)
+    }
+}
+
+/// The stale ones among the environments of these actions. They are used: most changes do no harm.
+fn stale_of<'a>(
+    actions: impl Iterator<Item = &'a Arc<Action>>,
+    interpreters: &Interpreters,
+) -> Vec<StaleEnvironment> {
+    let mut looked_at: Vec<&Arc<PackEnvironment>> = Vec::new();
+    let mut stale = Vec::new();
+    for action in actions {
+        let Some(environment) = &action.environment_of_pack else { continue };
+        if looked_at.iter().any(|it| Arc::ptr_eq(it, environment)) {
+            continue;
+        }
+        looked_at.push(environment);
+        // A virtual environment brings its own interpreter.
+        let is_own = action.own_interpreter.is_some();
+        let of_worker = interpreters.get(runtime_of(action.runner)).ok().filter(|_| !is_own);
+        let folder = environment.current();
+        let version = of_worker.map(|interpreter| interpreter.version.as_str());
+        if let EnvironmentState::Stale(why) = environment.state(version) {
+            let remedy = environment.remedy();
+            tracing::warn!("{}: {remedy}", environment.says(&format!("is stale: {why}")));
+            stale.push(StaleEnvironment { environment: Arc::clone(environment), folder, why });
+        }
+    }
+    stale
 }
 
 const fn runtime_of(runner: Runner) -> Runtime {

@@ -99,10 +99,11 @@ impl Catalog {
         }
     }
 
-    /// Whether what was missing is there by now.
+    /// Whether what was missing is there by now, or what was stale has been replaced.
     fn has_found_any(&self) -> bool {
         let Some(actions) = self.actions() else { return false };
-        actions.lacking().iter().any(|action| self.host.has_all_of(action))
+        actions.has_renewed_any()
+            || actions.lacking().iter().any(|action| self.host.has_all_of(action))
     }
 }
 
@@ -190,6 +191,7 @@ mod tests {
             wanted: vec![Runtime::Shell],
             containment: Containment::Pidns,
             secrets: Secrets::new(Some(at("secrets"))),
+            path: "/usr/bin:/bin".to_owned(),
             packs_folder: at("built-in"),
         };
         let catalog = Catalog::new(vec![at("packs"), at("more")], host);
@@ -239,6 +241,36 @@ mod tests {
         assert!(!catalog.has_found_any());
         write(&folder.path().join("secrets/key"), "again");
         assert!(catalog.has_found_any());
+    }
+
+    #[tokio::test]
+    async fn an_interpreter_that_is_named_is_looked_up_in_the_path_of_jobs() {
+        let folder = tempfile::tempdir().unwrap();
+        let tools = folder.path().join("tools");
+        let mut catalog = catalog(&folder).await;
+        catalog.host.path = tools.display().to_string();
+        let put = |name: &str, answer: &str| {
+            write(&tools.join(name), &format!("#!/bin/sh\n{answer}\n"));
+            fs::set_permissions(tools.join(name), Permissions::from_mode(0o755)).unwrap();
+        };
+        put("python3", "echo $0\necho 3.9");
+        let found = Interpreters::find(&catalog.host.path).await;
+        catalog.host.interpreters = RwLock::new(found);
+        catalog.host.wanted = vec![Runtime::Python];
+        let action = "runner_type: python\nentry_point: it.sh\npython: python9\n";
+        write(&folder.path().join("packs/demo/actions/nine.yaml"), action);
+        let lacking = catalog.reload().unwrap();
+        assert!(lacking.get("demo.nine").is_none() && !catalog.has_found_any());
+        let why = catalog.host.find_program(&lacking.lacking()[0]).unwrap_err().to_string();
+        assert!(why.starts_with("interpreter python9 of action demo.nine is not in PATH"), "{why}");
+
+        put("python9", "");
+        assert!(catalog.has_found_any());
+        let actions = catalog.reload().unwrap();
+        let nine = actions.get("demo.nine").unwrap();
+        let own = catalog.host.find_program(nine).unwrap().own;
+        let line = actions.command_line(nine, &catalog.host, own).unwrap();
+        assert_eq!(line.program, tools.join("python9"));
     }
 
     // Whatever had the name of an interpreter made the packs reload, again and again if it hung.

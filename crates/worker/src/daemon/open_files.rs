@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const BASE: u64 = 96;
 
 /// What one attempt takes at most, while it is started: its pipes and the shim's socket, both
-/// ends of each, and what watches its end.
-const EACH: u64 = 12;
+/// ends of each, what watches its end, and its environment.
+const EACH: u64 = 13;
 
 /// The limit on open files is too low, and cannot be raised.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use outlast_packs::environment::InUse;
 use outlast_packs::{Action, OnDrain, PARAMETER_FILE_VARIABLE, PackSet};
 use outlast_sdk::{
     AttemptContext, Control, Delivery, Ends, EvidenceCode, Handler, LogStream, Outcome, Resources,
@@ -15,7 +16,7 @@ use outlast_sdk::{
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::actions::Actions;
+use super::actions::{Actions, FoundProgram};
 use super::catalog::Catalog;
 use super::checks::CheckedWorker;
 use super::cover::Cover;
@@ -66,6 +67,8 @@ struct Prepared {
     folder: Arc<FolderGuard>,
     spec: AttemptSpec,
     mask: Mask,
+    /// Not to be removed while the attempt runs.
+    environment: Option<InUse>,
 }
 
 /// An attempt that has ended, before its outcome is made.
@@ -190,13 +193,10 @@ impl ActionRunner {
         let mask = Mask::of(hidden).map_err(|error| Box::new(unmasked(&error)))?;
         let program = action.program(&self.packs_folder);
         self.ensure_written(&program.script)?;
-        self.catalog
-            .host
-            .find_program(action)
-            .map_err(|missing| self.not_offered(action, &missing))?;
-        self.find_interpreter(&actions, action)?;
+        let found = self.find_program(&actions, action)?;
+        say_stale(&actions, action, &found, context);
         let line = actions
-            .command_line(action, &self.packs_folder, self.host.path())
+            .command_line(action, &self.catalog.host, found.own)
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
         let spec = AttemptSpec {
             args: line.args,
@@ -218,7 +218,8 @@ impl ActionRunner {
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
         let folder = Arc::new(self.disk.guard(folder, permit));
-        Ok(Prepared { action: Arc::clone(action), folder, spec, mask })
+        let environment = found.environment;
+        Ok(Prepared { action: Arc::clone(action), folder, spec, mask, environment })
     }
 
     /// Nothing that a job asks for is passed over in silence.
@@ -263,6 +264,17 @@ impl ActionRunner {
         Ok(env)
     }
 
+    fn find_program(
+        &self,
+        actions: &Actions,
+        action: &Action,
+    ) -> Result<FoundProgram, Box<Outcome>> {
+        let found = self.catalog.host.find_program(action);
+        let found = found.map_err(|missing| self.not_offered(action, &missing))?;
+        self.find_interpreter(actions, action)?;
+        Ok(found)
+    }
+
     /// Without any interpreter the worker can run nothing and goes quiet. Without one of several
     /// it only stops offering what needs that one.
     fn find_interpreter(&self, actions: &Actions, action: &Action) -> Result<(), Box<Outcome>> {
@@ -296,7 +308,7 @@ impl ActionRunner {
         delivery: &Delivery,
         context: AttemptContext,
     ) -> Outcome {
-        let Prepared { action, folder, spec, mask } = prepared;
+        let Prepared { action, folder, spec, mask, environment: _environment } = prepared;
         let bounds =
             Bounds { time: spec.timeout.unwrap_or(Duration::MAX), resources: spec.resources };
         self.say_unlimited(&spec.resources, &context);
@@ -359,6 +371,16 @@ impl ActionRunner {
             let outcome = outcome.known_by(EvidenceCode::Host);
             (Outcome { exit_code, tree_empty, executed, usage, ..outcome }, Ok(None))
         })
+    }
+}
+
+/// What a script cannot import is easier to find with this in its output.
+fn say_stale(actions: &Actions, action: &Action, found: &FoundProgram, context: &AttemptContext) {
+    let folder = found.environment.as_ref().map(InUse::folder);
+    let stale = actions.stale(action).filter(|stale| stale.folder.as_deref() == folder);
+    if let Some(stale) = stale {
+        let line = format!("[the environment is stale: {}]\n", stale.why);
+        context.log_now(LogStream::Worker, line);
     }
 }
 

@@ -31,6 +31,7 @@ mod doctor;
 mod documentation;
 mod drains;
 mod durability;
+mod environments;
 mod evidence;
 mod exclusivity;
 mod exit_codes;

@@ -12,6 +12,7 @@ use outlast_server::probe;
 use super::check::{Check, Level};
 use super::tls::Shown;
 use super::{Args, Subject, flags, tls};
+use crate::command::packs::environments;
 use crate::config::server::{ServerConfig, Switches, tls_files};
 use crate::config::value::{self, Database};
 use crate::config::worker::WorkerConfig;
@@ -117,6 +118,19 @@ pub(super) fn packs(settings: &Settings, checks: &mut Vec<Check>) -> PackSet {
         Check::warn("pack keys", note, "nothing to do if it is meant for another system")
     }));
     packs
+}
+
+/// Says which environments of packs are missing or stale. Only hosts with workers need them.
+pub(super) async fn environments(subject: &Subject<'_>, checks: &mut Vec<Check>) {
+    const NAME: &str = "environments";
+    let (findings, count) = environments::find(&subject.packs, subject.environment).await;
+    if findings.is_empty() && count > 0 {
+        checks.push(Check::ok(NAME, format!("{count} as their packs ask for")));
+    }
+    for finding in findings {
+        let fix = format!("{} where workers are to run its actions", finding.fix);
+        checks.push(Check::warn(NAME, finding.what, fix));
+    }
 }
 
 /// Looks at the store's file and its disk if a store on this host was named; returns the

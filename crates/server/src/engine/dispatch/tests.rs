@@ -33,6 +33,7 @@ pub(in crate::engine) fn session(n: u128, slots: u32, in_flight: u128) -> Sessio
         labels: BTreeMap::new(),
         types: ["noop".to_owned()].into(),
         lacking: BTreeMap::new(),
+        stale: Vec::new(),
     };
     let (outputs, _) = mpsc::unbounded_channel();
     let mut session = Session::new(

@@ -253,7 +253,8 @@ pub(super) fn packs(report: &Value) -> Check {
     if skew.is_empty() {
         return Check::ok(NAME, "workers have the packs of the server");
     }
-    let fix = "install the same packs and secrets everywhere, and reload them with SIGHUP";
+    let fix = "install the same packs and secrets everywhere, run `outlast packs sync` where an \
+               environment is missing or stale, and reload packs with SIGHUP";
     Check::warn(NAME, few(&skew), fix).with_number(count(skew.len()), "differences")
 }
 

@@ -38,7 +38,8 @@ impl Browser {
             .spawn()
             .expect("chromedriver starts");
         let said = BufReader::new(driver.stdout.take().expect("its output"));
-        let started = said.lines().map_while(Result::ok).find(|line| line.contains("successfully on port "));
+        let started =
+            said.lines().map_while(Result::ok).find(|line| line.contains("successfully on port "));
         let port = started.as_deref().and_then(|line| line.rsplit("on port ").next());
         let port = port.expect("its port").trim_end_matches('.').to_owned();
         let client = Client::builder().tls_backend_preconfigured(trusting_nobody());

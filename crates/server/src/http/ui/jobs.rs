@@ -24,11 +24,12 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
     let reasons = req.app.engine.waiting_reasons(&found.jobs).await;
     let rows = found.jobs.iter().zip(reasons).map(|(record, reason)| row(record, reason)).collect();
-    let totals = numbers::totals(&req.app).await?;
-    let counts = totals.counts.iter().map(|(state, count)| count_of(*state, *count)).collect();
+    let snapshot = req.app.snapshot().await?;
+    let totals = numbers::totals(&snapshot);
+    let counts = totals.into_iter().map(|(state, count)| count_of(state, count)).collect();
     let next = found.next.map(|cursor| query_of(&filter, Some(&cursor)));
     let mut frame = frame::of(req, Place::Jobs, "Jobs".to_owned(), command(&filter)).await;
-    frame.counted = Some(totals.at);
+    frame.counted = Some(snapshot.counted_at);
     frame.flash = said;
     Ok(html(&JobsPage { frame, counts, filter, rows, next, note: None }))
 }

@@ -14,10 +14,10 @@ use crate::http::limits::{self, InUse};
 use crate::http::request::ApiRequest;
 
 pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let found = limits::with_in_flight(req.app.engine.store().as_ref()).await?;
+    let snapshot = req.app.snapshot().await?;
     let frame =
         Head::new(Place::Limits, "Limits", "outlast limits list").saying(said).frame(req).await;
-    let rows = found.iter().map(|(record, in_flight)| Row {
+    let rows = snapshot.limits.iter().map(|(record, in_flight)| Row {
         key: encoded(record.limit.name.as_str()),
         testid: Some(format!("limit-{}", record.limit.name)),
         cells: vec![

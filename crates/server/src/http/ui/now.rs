@@ -1,5 +1,7 @@
 //! The first page: what needs someone, worst first, by the names of the alert rules.
 
+use std::sync::Arc;
+
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Liveness;
@@ -7,15 +9,17 @@ use outlast_dashboard::atoms::{Count, Lasting};
 use outlast_dashboard::pages::sheet::{Card, Finding, Section};
 use outlast_dashboard::{Flash, Place};
 use outlast_store::event::{EventQuery, NewestQuery};
-use outlast_store::query::QueueStats;
+use outlast_store::query::{JobQuery, Page, QueueStats};
 use outlast_store::record::WorkerRecord;
 
 use super::jobs::encoded;
+use super::numbers;
 use super::sheet::{self, Head};
-use super::waiting::{self, Group, Lever};
+use super::waiting::words;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
+use crate::snapshot::{Reason, Snapshot, WaitingGroup};
 
 /// How long the oldest job may wait before it is a finding; as in the alert rule.
 const OLD: Span = Span::from_secs(900);
@@ -29,9 +33,11 @@ const OF_ONE_MAX: usize = 5;
 /// What the findings follow from.
 struct Facts {
     now: Timestamp,
+    snapshot: Arc<Snapshot>,
+    /// Those that are silent or unhealthy, and how many others there are.
     workers: Vec<WorkerRecord>,
-    queues: Vec<QueueStats>,
-    waiting: Vec<Group>,
+    /// Why jobs can run nowhere, for the largest groups.
+    nowhere: Vec<(WaitingGroup, String)>,
     lost: Recent,
     letters: Recent,
     skips: Recent,
@@ -46,19 +52,38 @@ struct Recent {
 
 async fn read(app: &App) -> Result<Facts, ApiError> {
     let store = app.engine.store();
+    let snapshot = app.snapshot().await?;
     let now = app.now().await?;
-    let classes = store.tally().await?;
     let counts = store.workflow_counts().await?;
     Ok(Facts {
         now,
         workers: store.live_workers().await?,
-        queues: store.queues().await?,
-        waiting: waiting::groups(app, &classes),
+        nowhere: nowhere(app, &snapshot).await?,
         lost: recent(app, "job.lost", now).await?,
         letters: recent(app, "job.dead_lettered", now).await?,
         skips: recent(app, "cron.skipped", now).await?,
         workflow_lag: counts.oldest_end.map_or(Span::ZERO, |oldest| now.since(oldest)),
+        snapshot,
     })
+}
+
+/// Returns groups of jobs that can run nowhere, with what the first job of each says.
+async fn nowhere(app: &App, snapshot: &Snapshot) -> Result<Vec<(WaitingGroup, String)>, ApiError> {
+    let is_nowhere =
+        |group: &&WaitingGroup| matches!(group.reason, Reason::NoWorker | Reason::WorkersAway);
+    let mut found = Vec::new();
+    for group in snapshot.waiting.groups.iter().filter(is_nowhere).take(OF_ONE_MAX) {
+        let query = JobQuery {
+            states: vec![State::Available],
+            queue: Some(group.queue.clone()),
+            job_type: group.job_type.clone(),
+            ..JobQuery::all(Page { limit: 1, cursor: None })
+        };
+        let jobs = app.engine.store().jobs(query).await?.jobs;
+        let reason = jobs.first().and_then(|job| app.engine.waiting_reason(job));
+        found.push((group.clone(), reason.unwrap_or_else(|| words(group.reason).to_owned())));
+    }
+    Ok(found)
 }
 
 async fn recent(app: &App, name: &str, now: Timestamp) -> Result<Recent, ApiError> {
@@ -80,7 +105,7 @@ async fn recent(app: &App, name: &str, now: Timestamp) -> Result<Recent, ApiErro
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
     let facts = read(&req.app).await?;
     let mut frame = Head::new(Place::Now, "Now", "outlast doctor").saying(said).frame(req).await;
-    frame.counted = Some(facts.now);
+    frame.counted = Some(facts.snapshot.counted_at);
     let mut findings = findings(&facts);
     if let Some(trouble) = &frame.trouble {
         let evidence = req.app.engine.health().store;
@@ -99,9 +124,7 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     }
     let mut sections = Vec::new();
     if findings.is_empty() {
-        let running =
-            facts.workers.iter().filter(|it| it.standing.liveness == Liveness::Live).count();
-        let waiting: u64 = facts.queues.iter().map(|queue| queue.available).sum();
+        let (running, waiting) = (facts.snapshot.workers.running, facts.snapshot.totals.available);
         sections.push(Section::Note(format!(
             "✓ Nothing needs you: {running} workers live, {} jobs wait and none for longer than {}, none was \
              lost in the last {}.",
@@ -112,20 +135,18 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     }
     sections.extend(findings.into_iter().map(Section::Finding));
     sections.push(Section::Heading("Jobs".to_owned()));
-    sections.push(Section::Cards(cards(&facts.queues)));
+    sections.push(Section::Cards(cards(&facts.snapshot)));
     Ok(sheet::page(frame, sections))
 }
 
-fn cards(queues: &[QueueStats]) -> Vec<Card> {
-    let of = |state: State| queues.iter().map(|queue| *queue.clone().count_mut(state)).sum::<u64>();
-    State::ALL
-        .map(|state| Card {
-            label: state.as_str().to_owned(),
-            value: Count(of(state)).to_string(),
-            testid: format!("count-{}", state.as_str()),
-            href: Some("jobs".to_owned()),
-        })
-        .to_vec()
+fn cards(snapshot: &Snapshot) -> Vec<Card> {
+    let card = |(state, count): (State, u64)| Card {
+        label: state.as_str().to_owned(),
+        value: Count(count).to_string(),
+        testid: format!("count-{}", state.as_str()),
+        href: Some("jobs".to_owned()),
+    };
+    numbers::totals(snapshot).into_iter().map(card).collect()
 }
 
 fn findings(facts: &Facts) -> Vec<Finding> {
@@ -176,14 +197,16 @@ fn recently(of: &Recent, all: &mut Vec<Finding>, finding: impl Fn(usize) -> Find
 }
 
 fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
-    let waiting: u64 = facts.queues.iter().map(|queue| queue.available).sum();
-    let running = facts.workers.iter().any(|worker| worker.standing.state() == "running");
-    if waiting > 0 && !running {
+    let (waiting, workers) = (facts.snapshot.totals.available, facts.snapshot.workers);
+    if waiting > 0 && workers.running == 0 {
         all.push(Finding {
             name: "OutlastNoWorkers".to_owned(),
             is_worst: true,
             what: format!("{} jobs wait, and no worker takes jobs", Count(waiting)),
-            evidence: format!("{} workers live, none of them running", facts.workers.len()),
+            evidence: format!(
+                "live workers: none running, {} quiet, {} draining, {} suspect",
+                workers.quiet, workers.draining, workers.suspect
+            ),
             remedy: "start workers, or resume those that are quiet".to_owned(),
             href: Some("workers".to_owned()),
         });
@@ -191,18 +214,17 @@ fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
 }
 
 fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
-    let groups = facts.waiting.iter().filter(|group| group.lever == Lever::Worker);
-    for group in groups.take(OF_ONE_MAX) {
+    for (group, reason) in &facts.nowhere {
+        let of = group.job_type.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         all.push(Finding {
             name: "OutlastNobodyEligible".to_owned(),
             is_worst: true,
             what: format!(
-                "{} jobs of {} in queue {} can run nowhere",
-                Count(group.count),
-                group.job_type,
+                "{} jobs{of} in queue {} can run nowhere",
+                Count(group.jobs),
                 group.queue
             ),
-            evidence: group.reason.clone(),
+            evidence: reason.clone(),
             remedy: "start a worker that has what they ask for, or cancel them".to_owned(),
             href: Some("waiting".to_owned()),
         });
@@ -273,7 +295,8 @@ fn stuck_workflows(facts: &Facts, all: &mut Vec<Finding>) {
 
 fn queues(facts: &Facts, all: &mut Vec<Finding>) {
     let waits = |queue: &QueueStats| queue.oldest_available.map(|oldest| facts.now.since(oldest));
-    let old = facts.queues.iter().filter(|queue| waits(queue).is_some_and(|waits| waits > OLD));
+    let old =
+        facts.snapshot.queues.iter().filter(|queue| waits(queue).is_some_and(|waits| waits > OLD));
     for queue in old.take(OF_ONE_MAX) {
         let link = Some(format!("queues/{}", encoded(&queue.name)));
         let waits = Lasting(waits(queue).unwrap_or_default());

@@ -1,7 +1,5 @@
 //! Queues: how many jobs, how old, what they are held to.
 
-use std::collections::HashMap;
-
 use outlast_core::queue::QueueSettings;
 use outlast_dashboard::pages::sheet::{Cell, Field, Form, Row, Section, Table, Why};
 use outlast_dashboard::{Flash, Frame, Place};
@@ -14,14 +12,11 @@ use crate::http::error::{ApiError, Missing};
 use crate::http::request::ApiRequest;
 
 pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let store = req.app.engine.store();
-    let (queues, settings) = (store.queues().await?, store.queue_settings().await?);
+    let snapshot = req.app.snapshot().await?;
     let mut frame =
         Head::new(Place::Queues, "Queues", "outlast queues list").saying(said).frame(req).await;
-    frame.counted = Some(req.app.now().await?);
-    let settings: HashMap<&str, &QueueRecord> =
-        settings.iter().map(|record| (record.queue.as_str(), record)).collect();
-    let rows = queues.iter().map(|queue| row(queue, settings.get(queue.name.as_str()).copied()));
+    frame.counted = Some(snapshot.counted_at);
+    let rows = snapshot.queues.iter().map(|queue| row(queue, snapshot.settings.get(&queue.name)));
     let table = Table {
         name: "queues",
         caption: "Ended jobs are counted for as long as they are kept.".to_owned(),

@@ -21,7 +21,7 @@
 //! - [`isolation`]: which worker is kept free for a job that must run alone; pure
 //! - [`orders`]: what operators order workers to do
 //! - [`fleet`], [`profile`]: the workers of every server, and what each can run
-//! - [`wait_reason`]: why a job waits, in words; [`waiting`]: of whole classes
+//! - [`wait_reason`]: why a job waits, in words; [`waiting_classes`]: of whole classes
 //! - [`long_poll`]: plain clients that wait for jobs
 //! - [`configured_limits`]: the limits that the configuration lists
 //! - [`store_health`]: whether the store takes writes, and since when without a break
@@ -60,7 +60,7 @@ mod unhealthy;
 mod unique_jobs;
 pub(crate) mod vitals;
 mod wait_reason;
-pub(crate) mod waiting;
+pub(crate) mod waiting_classes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,7 +13,7 @@
 //! classes, only those with the most claimable jobs are looked at. What the others count is one number,
 //! without a reason.
 
-mod waiting;
+mod waiting_groups;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use tokio::sync::Mutex;
 use crate::Engine;
 use crate::clock::boot_time;
 use crate::http::limits_in_use;
-pub(crate) use waiting::{Reason, Waiting, WaitingGroup};
+pub(crate) use waiting_groups::{Reason, Waiting, WaitingGroup};
 
 /// How long a snapshot is shared.
 const SHARED_FOR: Span = Span::from_secs(1);

@@ -19,7 +19,7 @@ use outlast_store_rules::apply::limit::Limits;
 use crate::clock::boot_time;
 use crate::engine::asked::{self, Asked};
 use crate::engine::estimate::Estimate;
-use crate::engine::waiting::KnownClass;
+use crate::engine::waiting_classes::KnownClass;
 
 use prefetch::Prefetch;
 

@@ -12,7 +12,7 @@ use crate::engine::claimable::Look;
 use crate::engine::error::Unavailable;
 use crate::engine::event_loop::StoredPhase;
 use crate::engine::sessions::Session;
-use crate::engine::waiting::KnownClass;
+use crate::engine::waiting_classes::KnownClass;
 
 /// Answers one submitted command, and hands it back.
 pub(crate) type ReplySender = oneshot::Sender<Result<(Reply, Command), Unavailable>>;

@@ -41,7 +41,7 @@ const PLACES: &[&str] = &["limit", "cursor", "after"];
 pub(crate) struct ApiRequest {
     pub(crate) app: App,
     parts: Parts,
-    /// Locked by nobody: requests are looked at from several threads, and bodies alone may not be.
+    /// Never locked: requests are looked at from several threads, and bodies alone may not be.
     body: Mutex<Body>,
     /// The client's token; none if the server has none.
     who: Option<KnownToken>,

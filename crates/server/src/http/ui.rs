@@ -8,10 +8,9 @@
 //!
 //! A page shows what the API returns, and an order does what the API does: both call the same functions.
 //!
-//! - [`frame`]: what stands around a page; [`answer`]: responses with their headers; [`live`]: updates
+//! - [`frame`]: what stands around a page; [`response`]: responses with their headers; [`live`]: updates
 //! - [`orders`]: what buttons do; the others: a page each
 
-mod answer;
 mod catalog;
 mod frame;
 mod job;
@@ -25,10 +24,11 @@ mod now;
 mod numbers;
 mod orders;
 mod queues;
+mod response;
 mod schedules;
 mod search;
 mod sheet;
-mod waiting;
+mod waits;
 mod workers;
 mod workflows;
 
@@ -74,7 +74,7 @@ const PAGES: &[&str] = &[
 pub(super) fn routes() -> Routes {
     let mut routes = Routes::new()
         .page(MethodFilter::GET, "/assets/{name}", |_app, request| async move {
-            answer::asset(request.uri().path())
+            response::asset(request.uri().path())
         })
         .page(MethodFilter::GET, "/live", live::respond)
         .page(MethodFilter::GET, "/search", search::respond);
@@ -87,7 +87,7 @@ pub(super) fn routes() -> Routes {
 /// Shows a page.
 async fn show(app: App, request: Request) -> Response {
     let is_head = request.method() == http::Method::HEAD;
-    let asking = answer::Asking::of(&request);
+    let asking = response::Asking::of(&request);
     let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
@@ -95,10 +95,10 @@ async fn show(app: App, request: Request) -> Response {
     let done = req.query("done").and_then(|verb| orders::done(&verb));
     let said = done.map(|text| Flash { is_good: true, text: text.to_owned() });
     let response = match page(&req, said).await {
-        Ok(html) => answer::html(html, http::StatusCode::OK),
-        Err(error) => answer::failed(&req, &error).await,
+        Ok(html) => response::html(html, http::StatusCode::OK),
+        Err(error) => response::failed(&req, &error).await,
     };
-    answer::without_body_if(is_head, response)
+    response::without_body_if(is_head, response)
 }
 
 /// Writes the page that a request asks for.
@@ -108,7 +108,7 @@ async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError>
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     match parts[..] {
         [""] => now::page(req, said).await,
-        ["waiting"] => waiting::page(req, said).await,
+        ["waiting"] => waits::page(req, said).await,
         ["jobs"] => jobs::page(req, said).await,
         ["jobs", id] => job::page(req, id, said).await,
         ["queues"] => queues::list(req, said).await,

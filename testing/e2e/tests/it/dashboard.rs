@@ -57,7 +57,7 @@ fn furnished(scene: &Scene) -> Vec<String> {
     let failed = scene.run(failing.with("retry", json!({"max_attempts": 1})));
     scene.await_status(&failed, "failed", within(LEASE));
     let waiting =
-        api.ojs_enqueue("nobody.does", &json!({"queue": "far", "keys": {"tenant": HOSTILE}}));
+        api.ojs_enqueue("lonely.job", &json!({"queue": "far", "keys": {"tenant": HOSTILE}}));
     let limit = json!({"scope": "key", "of": "tenant", "concurrency": 1});
     let _ = api.try_send(
         Method::PUT,
@@ -229,9 +229,9 @@ fn reader_sees_no_button_that_is_not_allowed() {
     assert!(seen.contains("The role viewer does not allow everything"), "{seen}");
     let refused = press(&viewer, &format!("{path}/cancel"), "if_status=requested");
     assert_eq!(refused.status, 403, "{}", refused.text);
-    let nobody = Api::new(scene.api().url());
-    assert_eq!(nobody.get(&path).status, 401);
-    assert_eq!(nobody.get("/live?page=jobs").status, 401);
+    let anyone = Api::new(scene.api().url());
+    assert_eq!(anyone.get(&path).status, 401);
+    assert_eq!(anyone.get("/live?page=jobs").status, 401);
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub(super) async fn one(
         },
         columns: vec!["Job", "Worker", "Value", "Since"],
         rows: holders(&used, &root),
-        empty: "Nobody.",
+        empty: "No one.",
         grows: Some("holder"),
         next: None,
     }));

@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode, header};
 use outlast_core::time::{BootTime, Span};
 use outlast_dashboard::live::Live;
 
-use super::{answer, page};
+use super::{page, response};
 use crate::access::{Role, Scope};
 use crate::clock::boot_time;
 use crate::http::App;
@@ -43,7 +43,7 @@ impl Cache {
     fn slot(&self, key: Key) -> Arc<Slot> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= PAGES_MAX {
-            // Those that nobody waits for; who looks makes them again.
+            // Those that no one waits for; who looks makes them again.
             all.retain(|_, slot| Arc::strong_count(slot) > 1);
         }
         Arc::clone(all.entry(key).or_default())
@@ -51,7 +51,7 @@ impl Cache {
 }
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
-    let asking = answer::Asking::of(&request);
+    let asking = response::Asking::of(&request);
     let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),

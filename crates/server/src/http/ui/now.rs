@@ -15,7 +15,7 @@ use outlast_store::record::WorkerRecord;
 use super::jobs::encoded;
 use super::numbers;
 use super::sheet::{self, Head};
-use super::waiting::words;
+use super::waits::words;
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;

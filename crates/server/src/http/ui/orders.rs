@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::routing::MethodFilter;
 use serde_json::{Map, Value, json};
 
-use super::{answer, catalog, page};
+use super::{catalog, page, response};
 use crate::access::Scope;
 use crate::http::error::{self, ApiError};
 use crate::http::request::ApiRequest;
@@ -88,7 +88,7 @@ where
     F: FnOnce(ApiRequest) -> Fut,
     Fut: Future<Output = Result<ApiResponse, ApiError>>,
 {
-    let asking = answer::Asking::of(&request);
+    let asking = response::Asking::of(&request);
     let mut req = match ApiRequest::new(app.clone(), request).allowed(button.scope) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
@@ -102,7 +102,7 @@ where
     };
     let fields = match req.fields().await {
         Ok(fields) => fields,
-        Err(error) => return answer::failed(&look, &error).await,
+        Err(error) => return response::failed(&look, &error).await,
     };
     let req = match button.sends {
         Sends::Query => req.with_query(&fields),
@@ -114,18 +114,18 @@ where
         Ok(made) if button.makes_job => {
             let made: Value = serde_json::from_slice(&made.body).unwrap_or_default();
             let id = made["data"]["id"].as_str().unwrap_or_default();
-            answer::to(&format!("{}jobs/{id}?done={verb}", "../".repeat(parts.len() - 1)))
+            response::to(&format!("{}jobs/{id}?done={verb}", "../".repeat(parts.len() - 1)))
         }
         Ok(_) => {
             let last = shown.rsplit('/').next().unwrap_or_default();
-            answer::to(&format!("{above}{last}?done={verb}"))
+            response::to(&format!("{above}{last}?done={verb}"))
         }
         Err(failure) => {
             let status = error::status(failure.code());
-            match page(&look, Some(answer::bad(&failure))).await {
-                Ok(html) => answer::html(html, status),
+            match page(&look, Some(response::bad(&failure))).await {
+                Ok(html) => response::html(html, status),
                 // What the page is about is gone.
-                Err(_) => answer::failed(&look, &failure).await,
+                Err(_) => response::failed(&look, &failure).await,
             }
         }
     }

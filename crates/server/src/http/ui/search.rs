@@ -6,8 +6,8 @@ use outlast_core::id::JobId;
 use outlast_core::workflow::WorkflowId;
 use uuid::Uuid;
 
-use super::answer;
 use super::jobs::encoded;
+use super::response;
 use crate::access::Scope;
 use crate::http::App;
 use crate::http::error::ApiError;
@@ -15,15 +15,15 @@ use crate::http::request::ApiRequest;
 use crate::http::workers;
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
-    let asking = answer::Asking::of(&request);
+    let asking = response::Asking::of(&request);
     let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
     let text = req.query("q").unwrap_or_default();
     match place(&req, text.trim()).await {
-        Ok(place) => answer::to(&format!("./{place}")),
-        Err(error) => answer::failed(&req, &error).await,
+        Ok(place) => response::to(&format!("./{place}")),
+        Err(error) => response::failed(&req, &error).await,
     }
 }
 

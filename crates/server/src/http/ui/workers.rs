@@ -320,11 +320,11 @@ pub(super) async fn deploy(req: &ApiRequest, said: Option<Flash>) -> Result<Stri
     let draining: Vec<&WorkerRecord> =
         all.iter().filter(|worker| worker.standing.state() == "draining").collect();
     sections.push(Section::Heading("What drains still hold".to_owned()));
-    sections.push(Section::Table(held_by(req, &frame, &draining).await?));
+    sections.push(Section::Table(drains_hold(req, &frame, &draining).await?));
     Ok(sheet::page(frame, sections))
 }
 
-async fn held_by(
+async fn drains_hold(
     req: &ApiRequest,
     frame: &Frame,
     draining: &[&WorkerRecord],

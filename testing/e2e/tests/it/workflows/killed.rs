@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::races::{end, take};
 use super::{SOON, Site, revive, step_of};
 
-/// A lock lets nobody write the row of a workflow, while ends are noted as ever: so the server is killed
+/// A lock keeps all from writing the row of a workflow, while ends are noted as ever: so the server is killed
 /// exactly in between.
 #[test]
 fn step_behind_an_end_runs_once_though_the_server_was_killed_in_between() {

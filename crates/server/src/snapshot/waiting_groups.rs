@@ -10,7 +10,7 @@ use outlast_store::query::QueueStats;
 use outlast_store::tally::ClassCounts;
 
 use crate::Engine;
-use crate::engine::waiting::{WaitingClass, Why};
+use crate::engine::waiting_classes::{WaitingClass, Why};
 
 /// How many classes are looked at: those with the most claimable jobs.
 const CLASSES_MAX: usize = 500;

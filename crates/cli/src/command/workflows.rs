@@ -310,7 +310,7 @@ fn details(workflow: &Value) -> String {
         let steps = begun.iter().filter(|step| is_marked(step, mark));
         let names: Vec<String> = steps.map(|step| text_at(step, "name")).collect();
         if !names.is_empty() {
-            page.push_str(&format!("\n{words}: {}\n", names.join(", ")));
+            page.extend(["\n", words, ": ", &names.join(", "), "\n"]);
         }
     }
     page

@@ -57,12 +57,14 @@
   // Whether the server answers.
   const contact = byId("contact");
   let last = Date.now();
+  const end = () => { byId("gone").hidden = false; off(); };
+  const off = () => document.querySelectorAll("main fieldset").forEach((set) => { set.disabled = true; });
   const lost = () => {
     if (contact.hidden) {
       contact.hidden = false;
       write(byId("contact-since"), "since " + absolute(new Date(last + ahead)));
     }
-    document.querySelectorAll("main fieldset").forEach((set) => { set.disabled = true; });
+    off();
   };
   const found = (forms) => {
     contact.hidden = true;
@@ -70,6 +72,8 @@
     document.querySelectorAll("main form[data-form] > fieldset").forEach((set) => {
       set.disabled = !forms.includes(set.parentElement.dataset.form);
     });
+    const there = new Set([...document.querySelectorAll("form[data-form]")].map((it) => it.dataset.form));
+    byId("more").hidden = forms.every((name) => there.has(name));
   };
 
   // What changes.
@@ -78,12 +82,12 @@
     if (text) made.textContent = text;
     return made;
   };
-  const rowOf = (row) => {
+  const rowOf = (row, head) => {
     const tr = element("tr");
     tr.dataset.row = row.key;
-    const testid = tr.dataset;
-    row.cells.forEach((cell) => {
+    row.cells.forEach((cell, at) => {
       const td = element("td");
+      td.className = head[at] ? head[at].className : "";
       if (cell.time) {
         const time = element("time");
         time.dateTime = cell.time;
@@ -92,7 +96,7 @@
       } else if (cell.href) {
         const a = element("a", cell.text);
         // Relative links only: a text of a job leads nowhere else.
-        if (/^(\.\.?\/)*[\w\-?=&%./]*$/.test(cell.href)) a.href = cell.href;
+        if (/^(\.\.?\/)*[\w\-?=&%.][\w\-?=&%./]*$/.test(cell.href)) a.href = cell.href;
         td.append(a);
       } else {
         td.textContent = cell.text;
@@ -101,16 +105,22 @@
     });
     return tr;
   };
+  // What a row says, without how long ago that was.
+  const saying = (tr) => [...tr.cells].map((td) => {
+    const parts = [...td.childNodes].filter((it) => it.tagName !== "SMALL");
+    return parts.map((it) => it.textContent).join(" ").replace(/\s+/g, " ").trim();
+  }).join("|");
   const grow = (table, rows) => {
+    const head = table.tHead ? table.tHead.rows[0].cells : [];
     const known = new Map([...table.querySelectorAll("[data-row]")].map((tr) => [tr.dataset.row, tr]));
     let before = table.querySelector("[data-row]");
     const place = table.tBodies[0] || table;
     rows.forEach((row) => {
       const old = known.get(row.key);
-      const made = rowOf(row);
+      const made = rowOf(row, head);
       if (table.dataset.grow) made.dataset.testid = table.dataset.grow;
       if (!old) place.insertBefore(made, before);
-      else if (old.textContent !== made.textContent) old.replaceWith(made);
+      else if (saying(old) !== saying(made)) old.replaceWith(made);
       before = (old && old.isConnected ? old : made).nextElementSibling;
     });
     const empty = table.parentElement.querySelector(".empty");
@@ -127,6 +137,9 @@
       write(it, text);
       if (it.classList.contains("state")) it.dataset.state = text.split(" ").pop();
     });
+    // An order goes with the state that is shown.
+    const status = live.texts.status && live.texts.status.split(" ").pop();
+    if (status) document.querySelectorAll("input[name=if_status]").forEach((it) => { it.value = status; });
     document.querySelectorAll("table[data-rows]").forEach((table) => {
       const keys = live.rows && live.rows[table.dataset.rows];
       if (!keys) return;
@@ -151,14 +164,14 @@
   let forms = [...document.querySelectorAll("main form[data-form]")].map((it) => it.dataset.form);
   let wait = 1000;
   const poll = async () => {
-    if (document.visibilityState === "visible" && body.dataset.page !== "login") {
+    if (document.visibilityState === "visible") {
       const abort = new AbortController();
-      const limit = setTimeout(() => abort.abort(), 1500);
+      const limit = setTimeout(() => abort.abort(), 2500);
       try {
         const headers = tag ? { "If-None-Match": tag } : {};
         const page = encodeURIComponent(body.dataset.page);
         const answer = await fetch(root + "live?page=" + page, { headers, signal: abort.signal, cache: "no-store" });
-        if (answer.status === 401) { location.reload(); return; }
+        if (answer.status >= 400 && answer.status < 500) { end(); return; }
         if (answer.status !== 304) {
           if (!answer.ok) throw new Error(answer.status);
           const live = await answer.json();
@@ -178,7 +191,7 @@
     }
     setTimeout(poll, wait * (0.9 + Math.random() * 0.2));
   };
-  if (body.dataset.page !== undefined && byId("main")) setTimeout(poll, 1000);
+  if (body.dataset.page !== undefined) setTimeout(poll, 1000);
   setInterval(tellAll, 1000);
   tellAll();
 

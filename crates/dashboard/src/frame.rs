@@ -171,6 +171,8 @@ pub struct Frame {
     pub command: String,
     /// What came of the request before.
     pub flash: Option<Flash>,
+    /// Whether it is kept up to date.
+    pub is_live: bool,
 }
 
 impl Frame {

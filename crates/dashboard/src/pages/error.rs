@@ -12,4 +12,6 @@ pub struct ErrorPage {
     pub message: String,
     /// What helps.
     pub hint: Option<String>,
+    /// The way back to the page on which something was tried.
+    pub back: Option<String>,
 }

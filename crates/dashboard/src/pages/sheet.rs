@@ -175,6 +175,7 @@ pub struct Form {
 
 /// What a form asks for.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an attribute of an element")]
 pub struct Field {
     /// Its name.
     pub name: String,
@@ -190,6 +191,8 @@ pub struct Field {
     pub is_long: bool,
     /// Whether it must be there.
     pub is_required: bool,
+    /// Whether what is typed is not to be seen.
+    pub is_secret: bool,
 }
 
 impl Field {

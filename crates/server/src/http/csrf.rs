@@ -47,6 +47,35 @@ pub(super) fn check(request: &Parts, sender: Sender) -> Result<(), ApiError> {
     ))))
 }
 
+/// Refuses an order that a page of another site has a browser send, however the client is identified.
+/// Programs send neither header.
+pub(super) fn check_page(request: &Parts) -> Result<(), ApiError> {
+    let site = request.headers.get("sec-fetch-site").map(text);
+    let origin = request.headers.get(header::ORIGIN).map(text);
+    let is_ours = match (site, origin) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => is_own(origin, request, Sender::Certificate),
+        (None, None) => true,
+    };
+    if is_ours {
+        return Ok(());
+    }
+    let page = origin.unwrap_or("another site");
+    Err(ApiError::Denied(Denied::Forbidden(format!(
+        "a page of {page:?} may not press the buttons of this one"
+    ))))
+}
+
+/// Whether a server without tokens takes orders from pages that were asked for by this host name.
+pub(super) fn is_known_host(request: &Parts) -> bool {
+    let named = match request.uri.authority() {
+        Some(authority) => Some(authority.as_str()),
+        None => request.headers.get(header::HOST).map(text),
+    };
+    let named = named.and_then(|named| named.parse::<Authority>().ok());
+    named.is_none_or(|named| is_address(named.host()))
+}
+
 fn is_own(origin: &str, request: &Parts, sender: Sender) -> bool {
     let page = origin.split_once("://").and_then(|(_scheme, page)| page.parse::<Authority>().ok());
     let Some(page) = page else { return false };

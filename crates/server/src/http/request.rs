@@ -49,12 +49,22 @@ pub(crate) struct ApiRequest {
     permission: Option<Scope>,
     /// The room that its body takes.
     admitted: Option<Admitted>,
+    /// Whether a page is asked for only to see what of it has changed.
+    pub(super) is_update: bool,
 }
 
 impl ApiRequest {
     pub(crate) fn new(app: App, request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
-        Self { app, parts, body: Mutex::new(body), who: None, permission: None, admitted: None }
+        Self {
+            app,
+            parts,
+            body: Mutex::new(body),
+            who: None,
+            permission: None,
+            admitted: None,
+            is_update: false,
+        }
     }
 
     /// Checks that the client's token allows what the request needs.
@@ -86,13 +96,33 @@ impl ApiRequest {
         Ok(self)
     }
 
+    /// Refuses an order that was sent by a page of another site, whoever the client is: a proxy may
+    /// have added its token.
+    pub(super) fn of_own_page(self) -> Result<Self, ApiError> {
+        csrf::check_page(&self.parts)?;
+        Ok(self)
+    }
+
+    /// Whether pages that this server showed to the client may give orders.
+    pub(super) fn may_order(&self) -> bool {
+        self.who.is_some() || csrf::is_known_host(&self.parts)
+    }
+
     /// Returns a request of the same client for another path and query, without a body.
     pub(super) fn for_path(&self, path: &str) -> Option<Self> {
         let mut parts = self.parts.clone();
         parts.method = Method::GET;
         parts.uri = format!("/{path}").parse().ok()?;
         let (app, who) = (self.app.clone(), self.who.clone());
-        Some(Self { app, parts, body: Mutex::default(), who, permission: None, admitted: None })
+        Some(Self {
+            app,
+            parts,
+            body: Mutex::default(),
+            who,
+            permission: None,
+            admitted: None,
+            is_update: false,
+        })
     }
 
     /// Reads the fields of a form.

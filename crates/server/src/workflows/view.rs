@@ -32,12 +32,41 @@ const VALUES_MAX: usize = 4_000;
 /// How long the results of steps may be that one answer shows, in bytes.
 const RESULTS_BYTES_MAX: usize = 1024 * 1024;
 
+/// Of how many items a page of the dashboard shows jobs and results.
+const PAGE_ITEMS_MAX: u64 = 500;
+
+/// Reads a workflow for a page: with jobs and results only if it is not an update, and there are few.
+pub(crate) async fn for_page(
+    engine: &Engine,
+    id: WorkflowId,
+    is_update: bool,
+) -> Result<WorkflowView, WorkflowError> {
+    let wanted = if is_update { 0 } else { PAGE_ITEMS_MAX };
+    read(engine, id, None, Shown { drawing: None, items_max: wanted }).await
+}
+
 /// Reads a workflow, if the tenant may see it; drawn as wide as `drawing` says.
 pub(crate) async fn find(
     engine: &Engine,
     id: WorkflowId,
     tenant: Option<&str>,
     drawing: Option<usize>,
+) -> Result<WorkflowView, WorkflowError> {
+    read(engine, id, tenant, Shown { drawing, items_max: u64::MAX }).await
+}
+
+/// What is shown of a workflow.
+struct Shown {
+    drawing: Option<usize>,
+    /// With how many items at most these are read.
+    items_max: u64,
+}
+
+async fn read(
+    engine: &Engine,
+    id: WorkflowId,
+    tenant: Option<&str>,
+    Shown { drawing, items_max }: Shown,
 ) -> Result<WorkflowView, WorkflowError> {
     let look = engine.store().look_at_workflow(id, true).await?;
     let record = look.record.ok_or(WorkflowError::NotFound(id))?;
@@ -48,7 +77,11 @@ pub(crate) async fn find(
     let known = Known::parse(record.clone()).map_err(damaged)?;
     let (status, progress) = parse(&record).map_err(damaged)?;
     let steps = stored::steps(&known.definition, &look.steps).map_err(damaged)?;
-    let items = Items::read(engine, id).await?;
+    let count: u64 = steps.iter().map(|step| u64::from(step.state.total)).sum();
+    let items = match count <= items_max {
+        true => Items::read(engine, id).await?,
+        false => Items { cut_at: Some(0), ..Items::default() },
+    };
     let parent = parent_of(engine, &record).await?;
     let state = stored::state(status, &progress, &steps);
     let drawing = drawing.map(|width| {
@@ -170,6 +203,7 @@ async fn parent_of(
 }
 
 /// What carries out the items of each step, and the results that are shown.
+#[derive(Default)]
 struct Items {
     runs: BTreeMap<u32, Vec<Runs>>,
     results: BTreeMap<u32, Vec<(u32, String)>>,
@@ -181,12 +215,7 @@ struct Items {
 
 impl Items {
     async fn read(engine: &Engine, id: WorkflowId) -> Result<Self, WorkflowError> {
-        let mut found = Self {
-            runs: BTreeMap::new(),
-            results: BTreeMap::new(),
-            without: BTreeMap::new(),
-            cut_at: None,
-        };
+        let mut found = Self::default();
         let query = ItemQuery {
             workflow: id,
             step: None,

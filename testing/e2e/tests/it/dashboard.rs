@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::wait::{LEASE, eventually, stays, within};
 use outlast_e2e::{Api, Browser, Reply, Run, Scene, ServerOptions, skip};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -202,7 +202,7 @@ fn button_does_what_it_says_and_a_stale_one_says_why_not() {
     assert!(run.text.contains("Job of core.echo"), "{}", run.text);
     let wrong = press(api, "/actions/core.sleep/run", "p.duration=long");
     assert_eq!(wrong.status, 422, "{}", wrong.text);
-    assert!(wrong.text.contains("Not done:") && wrong.text.contains("duration"), "{}", wrong.text);
+    assert!(wrong.text.contains("Not done") && wrong.text.contains("duration"), "{}", wrong.text);
 }
 
 const OPERATOR: &str = "an-operator-token-for-tests";
@@ -308,4 +308,36 @@ fn open_page_goes_on_by_itself_and_says_when_the_server_is_gone() {
         (text("[data-testid=job-status]").contains("cancelled") && is_off() == true).then_some(())
     });
     assert_eq!(browser.script("return window.kept"), "kept", "the page was not loaded again");
+}
+
+/// Pages that say no are pages like others: with their style, with a way back, and they stay.
+#[test]
+fn page_that_refuses_has_its_style_and_stays() {
+    if !skip::has("chromedriver", "chromium-driver") {
+        return;
+    }
+    let tokens = json!([{"name": "boss", "role": "operator", "token": OPERATOR}]);
+    let guarded = Scene::with(ServerOptions::default().set("server.tokens", tokens));
+    let open = Scene::start();
+    let job = open.run(Run::short());
+    let browser = Browser::start();
+    let is_styled = || browser.script("return document.styleSheets[0].cssRules.length > 10");
+    browser.open(&format!("{}/jobs/{job}", guarded.api().url()));
+    assert_eq!(is_styled(), true, "{}", browser.script("return document.body.innerHTML"));
+    let _ = browser.script("window.kept = 'kept'");
+    stays("it is not loaded again and again", Duration::from_millis(2500), || {
+        (browser.script("return window.kept") != "kept").then(|| "it was loaded again".to_owned())
+    });
+
+    browser.open(&format!("{}/jobs/{job}", open.api().url()));
+    // The job moves on, and the page is not told.
+    let _ = browser.script("document.body.removeAttribute('data-page')");
+    let _ = open.cancel(&job);
+    let press = "const form = document.querySelector('form[data-form=cancel]'); form.submit()";
+    let _ = browser.script(press);
+    let title = || browser.script("return document.querySelector('h1').textContent");
+    eventually("the order is refused", within(SOON), || (title() == "Not done").then_some(()));
+    assert_eq!(is_styled(), true);
+    let _ = browser.script("[...document.links].find(it => it.text.startsWith('Back')).click()");
+    eventually("the page is back", within(SOON), || (title() == "Job of ledger.run").then_some(()));
 }

@@ -82,6 +82,14 @@ fn run(name: &str, schema: &Value) -> Form {
         field.is_long = matches!(kind, "object" | "array");
         let choices = about["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
         field.choices = choices.map(ToOwned::to_owned).collect();
+        let is_free = !field.is_required && field.value.is_empty();
+        if is_free && !field.choices.is_empty() {
+            field.choices.insert(0, String::new());
+        }
+        field.is_secret = about["secret"] == true;
+        if field.is_secret {
+            field.value.clear();
+        }
         if kind == "boolean" {
             field.choices = vec![String::new(), "true".to_owned(), "false".to_owned()];
         }

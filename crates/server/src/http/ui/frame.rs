@@ -38,6 +38,7 @@ pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: S
         version: engine.settings().version,
         command,
         flash: None,
+        is_live: place != Place::Elsewhere,
     }
 }
 
@@ -49,6 +50,11 @@ fn reason(health: &crate::engine::Health) -> String {
 fn reader(req: &ApiRequest) -> Reader {
     let Some(token) = req.token() else {
         let all = May { produce: true, operate: true, administer: true };
+        if !req.may_order() {
+            let why = "Without tokens, buttons work only at an address or at localhost: anyone could point \
+                       another name here.";
+            return Reader { why_not: Some(why.to_owned()), ..Reader::default() };
+        }
         return Reader { may: all, ..Reader::default() };
     };
     let may = May {

@@ -22,7 +22,7 @@ use crate::schedules;
 /// How many attempts are shown, the latest ones.
 const ATTEMPTS_MAX: usize = 50;
 /// How many pieces of output are shown, the latest ones, and how long they are together.
-const OUTPUT_MAX: u32 = 50;
+const OUTPUT_MAX: u32 = 500;
 const OUTPUT_BYTES_MAX: usize = 4_000;
 /// Longest text of a cell, in characters.
 const CELL_MAX: usize = 300;
@@ -59,7 +59,7 @@ pub(super) async fn page(
         parameters: Text::of(&parameters),
         result: record.result.as_deref().map(Text::of),
         error: record.error.as_deref().map(|error| Text::of(&error_text(error))),
-        output: output(req, &record).await?,
+        output: if req.is_update { Vec::new() } else { output(req, &record).await? },
         orders: orders_of(&record, status, may),
     }))
 }
@@ -107,8 +107,8 @@ fn why(
             let took = record.started.zip(record.finished);
             let took = took.map(|(from, to)| format!(" in {}", Lasting(to.since(from))));
             let took = took.unwrap_or_default();
-            match record.spent.failures + record.spent.losses + record.spent.interruptions {
-                0 => format!("completed{on}{took}, at the first attempt"),
+            match record.epoch.0 {
+                0 | 1 => format!("completed{on}{took}, at the first attempt"),
                 _ => format!("completed{on}{took}, at attempt {}", record.epoch),
             }
         }
@@ -160,7 +160,6 @@ fn rows(
     budgets: &Budgets,
     now: Timestamp,
 ) -> Vec<AttemptRow> {
-    let mut charges = Charges::of(record, attempts, budgets);
     let mut latest: Vec<&AttemptRecord> = attempts.iter().collect();
     latest.sort_unstable_by_key(|it| std::cmp::Reverse(it.epoch));
     let before = |attempt: &AttemptRecord| {
@@ -178,47 +177,24 @@ fn rows(
             waited: Some(it.claimed.since(before(it))),
             ran: it.started.map(|started| it.finished.unwrap_or(now).since(started)),
             outcome: it.outcome.map_or("running", Outcome::as_str),
-            charged: charges.of_attempt(record, it),
+            charged: charge(it.outcome, budgets),
             evidence: short(&it.evidence.to_string(), CELL_MAX),
             error: short(&message(it.error.as_deref()).unwrap_or_default(), CELL_MAX),
         })
         .collect()
 }
 
-/// What attempts of this life were charged as.
-struct Charges {
-    /// Losses without a known start that were charged; the later ones are.
-    unstarted_losses: u32,
-    interruption: &'static str,
-}
-
-impl Charges {
-    fn of(record: &JobRecord, attempts: &[AttemptRecord], budgets: &Budgets) -> Self {
-        let lost = attempts.iter().filter(|it| {
-            it.life == record.life && it.outcome == Some(Outcome::Lost) && it.started.is_some()
-        });
-        let started = u32::try_from(lost.count()).unwrap_or(u32::MAX);
-        let interruption = match budgets.interruption_charge {
+/// What an attempt was charged as.
+const fn charge(outcome: Option<Outcome>, budgets: &Budgets) -> &'static str {
+    match outcome {
+        None | Some(Outcome::Completed | Outcome::Cancelled) => "",
+        Some(Outcome::Undelivered | Outcome::Requeued) => "nothing",
+        Some(Outcome::Failed | Outcome::Timeout) => "failure",
+        Some(Outcome::Lost) => "loss",
+        Some(Outcome::Interrupted) => match budgets.interruption_charge {
             InterruptionCharge::Free => "interruption",
             InterruptionCharge::Charge => "failure",
-        };
-        Self { unstarted_losses: record.spent.losses.saturating_sub(started), interruption }
-    }
-
-    /// To be asked from the latest attempt on.
-    fn of_attempt(&mut self, record: &JobRecord, attempt: &AttemptRecord) -> &'static str {
-        match attempt.outcome {
-            None | Some(Outcome::Completed | Outcome::Cancelled) => "",
-            Some(Outcome::Undelivered | Outcome::Requeued) => "nothing",
-            Some(Outcome::Failed | Outcome::Timeout) => "failure",
-            Some(Outcome::Interrupted) => self.interruption,
-            Some(Outcome::Lost) if attempt.started.is_some() => "loss",
-            Some(Outcome::Lost) if attempt.life == record.life && self.unstarted_losses > 0 => {
-                self.unstarted_losses -= 1;
-                "loss"
-            }
-            Some(Outcome::Lost) => "nothing",
-        }
+        },
     }
 }
 
@@ -230,7 +206,7 @@ fn budgets_left(record: &JobRecord, budgets: &Budgets) -> String {
         record.job.rules.retry.max_attempts,
         spent.losses,
         budgets.losses,
-        spent.interruptions,
+        spent.interruptions.min(budgets.interruptions),
         budgets.interruptions
     )
 }

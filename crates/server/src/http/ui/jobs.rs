@@ -13,12 +13,15 @@ use crate::http::executions;
 use crate::http::request::ApiRequest;
 pub(super) use crate::http::request::encoded;
 
+/// Most rows of a page.
+const ROWS_MAX: u32 = 50;
 /// Longest reason in a list, in characters.
 const WHY_MAX: usize = 200;
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
     let filter = filter(req);
-    let query = executions::asked(req).await?;
+    let mut query = executions::asked(req).await?;
+    query.page.limit = query.page.limit.min(ROWS_MAX);
     let has_cursor = query.page.cursor.is_some();
     let found = req.app.engine.store().jobs(query).await;
     let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;

@@ -16,6 +16,8 @@ use crate::http::request::ApiRequest;
 
 /// How many dead letters are on a page.
 const LETTERS: u32 = 50;
+/// How often the store is asked for them.
+const READS_MAX: usize = 4;
 /// How many failed jobs are looked at for groups: the latest ones.
 const FAILED: u32 = 500;
 
@@ -135,7 +137,10 @@ pub(super) async fn failures(req: &ApiRequest, said: Option<Flash>) -> Result<St
     let root = frame.root();
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     let (mut looked_at, mut cursor) = (0_u32, None);
-    while looked_at < FAILED {
+    for _ in 0..READS_MAX {
+        if looked_at >= FAILED {
+            break;
+        }
         let page = Page { limit: (FAILED - looked_at).min(250), cursor };
         let query = JobQuery { states: vec![State::Discarded], ..JobQuery::all(page) };
         let found = store.jobs(query).await?;

@@ -20,6 +20,9 @@ use outlast_wire::Fault;
 
 /// How long an update is good for everybody who asks for it.
 const FRESH: Span = Span(900);
+/// How long an update is remembered, and from how many on they are looked through.
+const KEPT: Span = Span::from_secs(5);
+const SWEEP_AT: usize = 50;
 /// How many pages are remembered.
 const PAGES_MAX: usize = 500;
 /// Longest path and query of a page, in bytes.
@@ -42,9 +45,20 @@ struct Update {
 impl Cache {
     fn slot(&self, key: Key) -> Arc<Slot> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that no one has asked for lately; who looks makes them again.
+        let now = boot_time();
+        let is_kept = |slot: &Arc<Slot>| {
+            let is_asked_for = Arc::strong_count(slot) > 1;
+            is_asked_for
+                || slot.try_lock().is_ok_and(|slot| {
+                    slot.as_ref().is_some_and(|update| now.since(update.at) < KEPT)
+                })
+        };
+        if all.len() >= SWEEP_AT {
+            all.retain(|_, slot| is_kept(slot));
+        }
         if all.len() >= PAGES_MAX {
-            // Those that no one waits for; who looks makes them again.
-            all.retain(|_, slot| Arc::strong_count(slot) > 1);
+            all.clear();
         }
         Arc::clone(all.entry(key).or_default())
     }
@@ -64,6 +78,10 @@ pub(super) async fn respond(app: App, request: Request) -> Response {
         Err(failure) => {
             let mut response = Response::new(Body::from(failure.message().into_owned()));
             *response.status_mut() = error::status(failure.code());
+            let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+            response.headers_mut().insert(header::CONTENT_TYPE, plain);
+            let nosniff = HeaderValue::from_static("nosniff");
+            response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
             response
         }
     }
@@ -78,19 +96,24 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
     }
     let role = req.token().map(|token| token.role);
     let slot = req.app.updates.slot((path.clone(), role));
-    let mut slot = slot.lock().await;
-    if let Some(update) = slot.as_ref()
-        && boot_time().since(update.at) < FRESH
-    {
-        return Ok(update.clone());
-    }
-    let of = req.for_path(&path).ok_or_else(known)?;
-    let html = page(&of, None).await?;
-    let now = req.app.now().await?.as_millis();
-    let (document, tag) = Live::of(&html, now).document();
-    let update = Update { at: boot_time(), document: document.into(), tag: tag.into() };
-    *slot = Some(update.clone());
-    Ok(update)
+    let mut of = req.for_path(&path).ok_or_else(known)?;
+    of.is_update = true;
+    // It is made to its end though its reader has gone: the next one finds it.
+    let making = tokio::spawn(async move {
+        let mut slot = slot.lock_owned().await;
+        if let Some(update) = slot.as_ref()
+            && boot_time().since(update.at) < FRESH
+        {
+            return Ok(update.clone());
+        }
+        let html = page(&of, None).await?;
+        let now = of.app.now().await?.as_millis();
+        let (document, tag) = Live::of(&html, now).document();
+        let update = Update { at: boot_time(), document: document.into(), tag: tag.into() };
+        *slot = Some(update.clone());
+        Ok(update)
+    });
+    making.await.map_err(|error| ApiError::Internal(error.to_string()))?
 }
 
 fn sent(update: &Update, is_known: bool) -> Response {

@@ -9,7 +9,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
 use outlast_dashboard::pages::sheet::{Cell, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
-use outlast_store::event::{EventQuery, NewestQuery};
+use outlast_store::event::{Event, EventQuery, NewestQuery};
 use outlast_store::record::AttemptRecord;
 
 use super::sheet::{self, Head};
@@ -20,6 +20,8 @@ use crate::http::request::ApiRequest;
 const SINCE: Span = Span::from_secs(24 * 3600);
 /// How many losses are shown, the latest ones.
 const LOSSES_MAX: u32 = 50;
+/// How often the log is looked at for one page.
+const LOOKS_MAX: usize = 4;
 /// From how many losses on a type or a worker is worth a line.
 const MANY: usize = 2;
 
@@ -37,7 +39,6 @@ pub(super) struct Loss {
     worker_name: Option<String>,
     code: &'static str,
     evidence: String,
-    has_started: bool,
     again: Option<Again>,
 }
 
@@ -49,11 +50,38 @@ struct Again {
     outcome: &'static str,
 }
 
+/// Losses, and whether the log was looked at as far back as was wanted.
+pub(super) struct Losses {
+    pub(super) losses: Vec<Loss>,
+    pub(super) is_whole: bool,
+}
+
+/// Events, the latest first, and whether there are no more.
+pub(super) struct Found {
+    pub(super) events: Vec<Event>,
+    pub(super) is_whole: bool,
+}
+
+/// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
+/// whether they match or not.
+pub(super) async fn newest(req: &ApiRequest, mut query: NewestQuery) -> Result<Found, ApiError> {
+    let most = usize::try_from(query.of.limit).unwrap_or(usize::MAX);
+    let mut events = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        let page = req.app.engine.store().newest_events(query.clone()).await?;
+        events.extend(page.events.into_iter().rev().map(|(_, event)| event));
+        let is_whole = page.previous.is_none();
+        if is_whole || events.len() >= most {
+            events.truncate(most);
+            return Ok(Found { events, is_whole });
+        }
+        query.before = page.previous;
+    }
+    Ok(Found { events, is_whole: false })
+}
+
 /// Reads the losses of the last day, the latest first: all, or those of a worker.
-pub(super) async fn read(
-    req: &ApiRequest,
-    worker: Option<WorkerId>,
-) -> Result<Vec<Loss>, ApiError> {
+pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<Losses, ApiError> {
     let store = req.app.engine.store();
     let now = req.app.now().await?;
     let of = EventQuery {
@@ -66,10 +94,10 @@ pub(super) async fn read(
     };
     let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
     let query = NewestQuery { of, since: Some(since), until: None, before: None };
-    let page = store.newest_events(query).await?;
+    let found = newest(req, query).await?;
     let mut attempts: HashMap<JobId, Vec<AttemptRecord>> = HashMap::new();
     let mut losses = Vec::new();
-    for (_, event) in page.events.into_iter().rev() {
+    for event in found.events {
         let (Some(job), Some(epoch)) = (event.job, event.epoch) else { continue };
         let of_job = match attempts.entry(job) {
             Entry::Occupied(known) => known.into_mut(),
@@ -87,7 +115,6 @@ pub(super) async fn read(
             worker_name: lost.and_then(|it| it.worker_name.clone()),
             code: event.evidence.word().unwrap_or_default(),
             evidence: event.evidence.text.clone(),
-            has_started: lost.is_some_and(|it| it.started.is_some()),
             again: next.map(|it| Again {
                 worker: it.worker,
                 worker_name: it.worker_name.clone(),
@@ -96,8 +123,12 @@ pub(super) async fn read(
             }),
         });
     }
-    Ok(losses)
+    Ok(Losses { losses, is_whole: found.is_whole })
 }
+
+/// What is said where there may be more.
+pub(super) const NOT_WHOLE: &str = "The log has too many events to be looked at as far back as that: there may \
+                                    have been more before these.";
 
 pub(super) fn table(root: &str, losses: &[Loss]) -> Table {
     Table {
@@ -135,9 +166,7 @@ fn row(root: &str, loss: &Loss) -> Row {
             sheet::worker(root, loss.worker, loss.worker_name.as_deref()),
             Cell::Text(loss.code.to_owned()),
             Cell::Text(super::jobs::short(&loss.evidence, 200)),
-            Cell::Text(
-                if loss.has_started { "loss" } else { "nothing: no start is known" }.to_owned(),
-            ),
+            Cell::Text("loss".to_owned()),
             again.map_or_else(none, |it| sheet::worker(root, it.worker, it.worker_name.as_deref())),
             Cell::Text(again.map(|it| Lasting(it.after).to_string()).unwrap_or_default()),
             Cell::Text(again.map(|it| it.outcome.to_owned()).unwrap_or_default()),
@@ -146,7 +175,7 @@ fn row(root: &str, loss: &Loss) -> Row {
 }
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let losses = read(req, None).await?;
+    let Losses { losses, is_whole } = read(req, None).await?;
     let command = "outlast events --type job.lost --since 24h";
     let frame = Head::new(Place::Losses, "Losses", command).saying(said).frame(req).await;
     let root = frame.root();
@@ -155,6 +184,9 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
          may run at most once."
             .to_owned(),
     )];
+    if !is_whole {
+        sections.push(Section::Note(NOT_WHOLE.to_owned()));
+    }
     sections.push(Section::Table(table(&root, &losses)));
     let by = |of: OfLoss| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();

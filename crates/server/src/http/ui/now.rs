@@ -13,9 +13,9 @@ use outlast_store::query::{JobQuery, Page, QueueStats};
 use outlast_store::record::WorkerRecord;
 
 use super::jobs::encoded;
-use super::numbers;
 use super::sheet::{self, Head};
 use super::waits::words;
+use super::{losses, numbers};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
@@ -48,9 +48,12 @@ struct Facts {
 struct Recent {
     count: usize,
     last: Option<String>,
+    /// Whether these are all.
+    is_whole: bool,
 }
 
-async fn read(app: &App) -> Result<Facts, ApiError> {
+async fn read(req: &ApiRequest) -> Result<Facts, ApiError> {
+    let app = &req.app;
     let store = app.engine.store();
     let snapshot = app.snapshot().await?;
     let now = app.now().await?;
@@ -59,9 +62,9 @@ async fn read(app: &App) -> Result<Facts, ApiError> {
         now,
         workers: store.live_workers().await?,
         nowhere: nowhere(app, &snapshot).await?,
-        lost: recent(app, "job.lost", now).await?,
-        letters: recent(app, "job.dead_lettered", now).await?,
-        skips: recent(app, "cron.skipped", now).await?,
+        lost: recent(req, "job.lost", now).await?,
+        letters: recent(req, "job.dead_lettered", now).await?,
+        skips: recent(req, "cron.skipped", now).await?,
         workflow_lag: counts.oldest_end.map_or(Span::ZERO, |oldest| now.since(oldest)),
         snapshot,
     })
@@ -86,7 +89,7 @@ async fn nowhere(app: &App, snapshot: &Snapshot) -> Result<Vec<(WaitingGroup, St
     Ok(found)
 }
 
-async fn recent(app: &App, name: &str, now: Timestamp) -> Result<Recent, ApiError> {
+async fn recent(req: &ApiRequest, name: &str, now: Timestamp) -> Result<Recent, ApiError> {
     let of = EventQuery {
         after: None,
         names: vec![name.to_owned()],
@@ -97,13 +100,13 @@ async fn recent(app: &App, name: &str, now: Timestamp) -> Result<Recent, ApiErro
     };
     let since = Some(Timestamp(now.0.saturating_sub_unsigned(RECENT.0)));
     let query = NewestQuery { of, since, until: None, before: None };
-    let page = app.engine.store().newest_events(query).await?;
-    let last = page.events.last().map(|(_, event)| event.evidence.to_string());
-    Ok(Recent { count: page.events.len(), last })
+    let found = losses::newest(req, query).await?;
+    let last = found.events.first().map(|event| event.evidence.to_string());
+    Ok(Recent { count: found.events.len(), last, is_whole: found.is_whole })
 }
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let facts = read(&req.app).await?;
+    let facts = read(req).await?;
     let mut frame = Head::new(Place::Now, "Now", "outlast doctor").saying(said).frame(req).await;
     frame.counted = Some(facts.snapshot.counted_at);
     let mut findings = findings(&facts);
@@ -125,13 +128,19 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let mut sections = Vec::new();
     if findings.is_empty() {
         let (running, waiting) = (facts.snapshot.workers.running, facts.snapshot.totals.available);
-        sections.push(Section::Note(format!(
-            "✓ Nothing needs you: {running} workers live, {} jobs wait and none for longer than {}, none was \
-             lost in the last {}.",
-            Count(waiting),
-            Lasting(OLD),
-            Lasting(RECENT)
-        )));
+        let is_whole = [&facts.lost, &facts.letters, &facts.skips].iter().all(|it| it.is_whole);
+        let (waiting, old, recent) = (Count(waiting), Lasting(OLD), Lasting(RECENT));
+        sections.push(Section::Note(match is_whole {
+            true => format!(
+                "✓ Nothing needs you: {running} workers running, {waiting} jobs wait and none for longer than \
+                 {old}, none was lost in the last {recent}."
+            ),
+            false => format!(
+                "Nothing was found that needs you: {running} workers running, {waiting} jobs wait and none for \
+                 longer than {old}. The log has too many events to look back {recent}; alert rules count what \
+                 was lost."
+            ),
+        }));
     }
     sections.extend(findings.into_iter().map(Section::Finding));
     sections.push(Section::Heading("Jobs".to_owned()));

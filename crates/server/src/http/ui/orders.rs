@@ -5,9 +5,9 @@ use axum::response::Response;
 use axum::routing::MethodFilter;
 use serde_json::{Map, Value, json};
 
-use super::{catalog, page, response};
+use super::{catalog, response};
 use crate::access::Scope;
-use crate::http::error::{self, ApiError};
+use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::route::Routes;
@@ -89,7 +89,8 @@ where
     Fut: Future<Output = Result<ApiResponse, ApiError>>,
 {
     let asking = response::Asking::of(&request);
-    let mut req = match ApiRequest::new(app.clone(), request).allowed(button.scope) {
+    let req = ApiRequest::new(app.clone(), request).allowed(button.scope);
+    let mut req = match req.and_then(ApiRequest::of_own_page) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -97,37 +98,28 @@ where
     let parts: Vec<&str> = path.split('/').collect();
     let shown = parts[..parts.len().saturating_sub(button.up)].join("/");
     let verb = parts.last().copied().unwrap_or_default();
-    let Some(look) = req.for_path(&shown) else {
+    let back =
+        format!("{}{}", "../".repeat(button.up), shown.rsplit('/').next().unwrap_or_default());
+    let Some(look) = req.for_path(&path) else {
         return asking.refused(&app, ApiError::Internal("the path is no URI".to_owned()));
     };
     let fields = match req.fields().await {
         Ok(fields) => fields,
-        Err(error) => return response::failed(&look, &error).await,
+        Err(error) => return response::not_done(&look, &error, back).await,
     };
     let req = match button.sends {
         Sends::Query => req.with_query(&fields),
         Sends::Body(make) => req.with_json(&make(&app, &path, &fields)),
         Sends::Nothing => req,
     };
-    let above = "../".repeat(button.up);
     match order(req).await {
         Ok(made) if button.makes_job => {
             let made: Value = serde_json::from_slice(&made.body).unwrap_or_default();
             let id = made["data"]["id"].as_str().unwrap_or_default();
             response::to(&format!("{}jobs/{id}?done={verb}", "../".repeat(parts.len() - 1)))
         }
-        Ok(_) => {
-            let last = shown.rsplit('/').next().unwrap_or_default();
-            response::to(&format!("{above}{last}?done={verb}"))
-        }
-        Err(failure) => {
-            let status = error::status(failure.code());
-            match page(&look, Some(response::bad(&failure))).await {
-                Ok(html) => response::html(html, status),
-                // What the page is about is gone.
-                Err(_) => response::failed(&look, &failure).await,
-            }
-        }
+        Ok(_) => response::to(&format!("{back}?done={verb}")),
+        Err(failure) => response::not_done(&look, &failure, back).await,
     }
 }
 

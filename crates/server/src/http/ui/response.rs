@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use outlast_dashboard::pages::{ErrorPage, html as written};
-use outlast_dashboard::{Flash, Frame, Place, Reader, assets};
+use outlast_dashboard::{Frame, Place, Reader, assets};
 
 use super::frame;
 use crate::http::App;
@@ -79,13 +79,16 @@ pub(super) fn asset(path: &str) -> Response {
 pub(super) struct Asking {
     responder: Responder,
     wants_page: bool,
+    /// How many folders deep the path is.
+    depth: usize,
 }
 
 impl Asking {
     pub(super) fn of(request: &Request) -> Self {
         let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let wants_page = accepts.is_some_and(|kinds| kinds.contains("text/html"));
-        Self { responder: Responder::of(request), wants_page }
+        let depth = request.uri().path().matches('/').count().saturating_sub(1);
+        Self { responder: Responder::of(request), wants_page, depth }
     }
 
     /// Says why someone may not read or do something: in a page to a browser, and else as the API does.
@@ -98,7 +101,7 @@ impl Asking {
         let frame = Frame {
             place: Place::Elsewhere,
             title: "No access".to_owned(),
-            depth: 0,
+            depth: self.depth,
             path: String::new(),
             reader: Reader::default(),
             now: crate::clock::wall(),
@@ -108,6 +111,7 @@ impl Asking {
             version: app.engine.settings().version,
             command: "outlast --help".to_owned(),
             flash: None,
+            is_live: false,
         };
         let hint = Some(
             "A browser is let in by a client certificate, or through a proxy that adds the token. Signing in \
@@ -115,7 +119,8 @@ impl Asking {
                 .to_owned(),
         );
         let hint = hint.filter(|_| plain.status() == StatusCode::UNAUTHORIZED);
-        let mut response = html(written(&ErrorPage { frame, message, hint }), plain.status());
+        let page = ErrorPage { frame, message, hint, back: None };
+        let mut response = html(written(&page), plain.status());
         if let Some(asks) = plain.headers().get(header::WWW_AUTHENTICATE) {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, asks.clone());
         }
@@ -125,23 +130,28 @@ impl Asking {
 
 /// Shows why there is no page.
 pub(super) async fn failed(req: &ApiRequest, failure: &ApiError) -> Response {
+    because(req, failure, None).await
+}
+
+/// Shows why an order was not carried out, with the way back to the page it was given on.
+pub(super) async fn not_done(req: &ApiRequest, failure: &ApiError, back: String) -> Response {
+    because(req, failure, Some(back)).await
+}
+
+async fn because(req: &ApiRequest, failure: &ApiError, back: Option<String>) -> Response {
     let status = error::status(failure.code());
     if status.is_server_error() {
         tracing::warn!(%status, "page failed: {}", failure.message());
     }
-    let title = match status {
-        StatusCode::NOT_FOUND => "Not found",
-        StatusCode::SERVICE_UNAVAILABLE => "Not now",
-        _ => "This did not work",
+    let title = match (status, &back) {
+        (_, Some(_)) => "Not done",
+        (StatusCode::NOT_FOUND, None) => "Not found",
+        (StatusCode::SERVICE_UNAVAILABLE, None) => "Not now",
+        (_, None) => "This did not work",
     };
-    let frame =
-        frame::of(req, Place::Elsewhere, title.to_owned(), "outlast doctor".to_owned()).await;
-    let hint = Some(failure.hint().to_owned()).filter(|hint| !hint.is_empty());
+    let (title, command) = (title.to_owned(), "outlast doctor".to_owned());
+    let frame = frame::of(req, Place::Elsewhere, title, command).await;
+    let hint = Some(failure.hint().to_owned()).filter(|hint| back.is_none() && !hint.is_empty());
     let message = failure.message().into_owned();
-    html(written(&ErrorPage { frame, message, hint }), status)
-}
-
-/// What to say of an order that was refused.
-pub(super) fn bad(failure: &ApiError) -> Flash {
-    Flash { is_good: false, text: failure.message().into_owned() }
+    html(written(&ErrorPage { frame, message, hint, back }), status)
 }

@@ -39,7 +39,10 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
         caption,
         columns: vec!["Why", "Queue", "Type", "Jobs#", "What helps"],
         rows: rows.collect(),
-        empty: "No job waits.",
+        empty: match waiting.others {
+            0 => "No job waits.",
+            _ => "Why they wait is not known right now.",
+        },
         grows: None,
         next: None,
     };

@@ -152,7 +152,7 @@ pub(super) async fn one(
     let store = req.app.engine.store();
     let worker = workers::find(&req.app, name).await?;
     let held = store.in_flight_of(worker.id).await?;
-    let command = format!("outlast workers show {}", worker.name);
+    let command = format!("outlast workers show {}", super::jobs::quoted(&worker.name));
     let frame = Head::new(Place::Workers, format!("Worker {}", worker.name), command)
         .saying(said)
         .frame(req)
@@ -188,7 +188,10 @@ pub(super) async fn one(
     }));
     sections.push(Section::Heading("Attempts lost in the last 24 hours".to_owned()));
     let lost = losses::read(req, Some(worker.id)).await?;
-    sections.push(Section::Table(losses::table(&root, &lost)));
+    if !lost.is_whole {
+        sections.push(Section::Note(losses::NOT_WHOLE.to_owned()));
+    }
+    sections.push(Section::Table(losses::table(&root, &lost.losses)));
     sections.push(Section::Heading("Facts".to_owned()));
     sections.push(Section::Facts(facts(req, &worker, &root)));
     Ok(sheet::page(frame, sections))
@@ -420,7 +423,10 @@ impl Group {
                 let form = Form::button(order, format!("deploy/{order}"), label)
                     .with(Field::hidden("selector", selector()))
                     .with(Field::hidden("by", by));
-                let words = format!("{label} of {by} {name}: {} live workers?", self.live());
+                let words = format!(
+                    "{label} of {by} {name}: {} live workers, and those that start later?",
+                    self.live()
+                );
                 orders.push(form.asks(words));
             }
         }

@@ -109,7 +109,7 @@ pub(super) async fn one(
 ) -> Result<String, ApiError> {
     let unknown = || ApiError::not_found(Missing::Workflow, format!("workflow {id} is not known"));
     let id: WorkflowId = id.parse().map_err(|_not| unknown())?;
-    let view = view::find(&req.app.engine, id, None, None).await?;
+    let view = view::for_page(&req.app.engine, id, req.is_update).await?;
     let name = view.name.clone().unwrap_or_else(|| id.to_string());
     let command = format!("outlast workflows show {id}");
     let frame = Head::new(Place::Workflows, format!("Workflow {name}"), command)
@@ -212,19 +212,16 @@ fn step_href(step: &StepView, root: &str) -> Option<String> {
 
 fn step_row(step: &StepView, view: &WorkflowView, root: &str) -> Row {
     let does = step.action.as_ref().or(step.job_type.as_ref()).or(step.workflow.as_ref());
-    let jobs = match (step.job_ids.len(), step.workflow_ids.len()) {
-        (0, 0) => Cell::Text(String::new()),
-        (_, 0) if step.job_ids.len() > 1 => Cell::Link(
-            format!("{} jobs", step.job_ids.len()),
-            format!("{root}jobs?workflow={}", view.id),
-        ),
-        (1, _) => sheet::job(root, step.job_ids[0]),
-        (_, count) => match step.workflow_ids.first().filter(|_| count == 1) {
-            Some(child) => {
-                Cell::Link("its workflow".to_owned(), format!("{root}workflows/{child}"))
-            }
-            None => Cell::Text(format!("{count} workflows")),
-        },
+    let all =
+        || Cell::Link(format!("{} items", step.total), format!("{root}jobs?workflow={}", view.id));
+    let jobs = match (&step.job_ids[..], &step.workflow_ids[..]) {
+        _ if step.total == 0 => Cell::Text(String::new()),
+        _ if step.total > 1 => all(),
+        ([job, ..], _) => sheet::job(root, job),
+        ([], [child, ..]) => {
+            Cell::Link("its workflow".to_owned(), format!("{root}workflows/{child}"))
+        }
+        ([], []) => all(),
     };
     Row {
         key: encoded(&step.name),

@@ -50,6 +50,7 @@ export class Worker {
   #transport;
   #running = new Map();
   #signals = 0;
+  #wasOrderedToEnd = false;
   #isDraining = false;
   #isQuiet = false;
   #wasOrderedQuiet = false;
@@ -133,7 +134,7 @@ export class Worker {
       await sleep(TICK);
       const time = now(), attempts = [...this.#running.values()];
       this.#keepTimes(attempts, time);
-      if (this.#signals > 0 && !this.#isDraining) {
+      if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
         this.#isDraining = true;
         this.#tell(true);
@@ -219,9 +220,9 @@ export class Worker {
       this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
       job.stop("cancelled");
     }
-    if (answer.state === "terminate" && !this.#isDraining && this.#signals === 0) {
+    if (answer.state === "terminate" && !this.#isDraining && !this.#wasOrderedToEnd) {
       this.log("ordered to drain");
-      this.stop();
+      this.#wasOrderedToEnd = true;
     }
     const isQuiet = answer.state === "quiet";
     if (isQuiet !== this.#wasOrderedQuiet) this.log(isQuiet ? "ordered to take no jobs" : "takes jobs again");

@@ -126,6 +126,7 @@ class Worker:
         self._changed = threading.Condition()
         self._running: Dict[Tuple[str, str], Attempt] = {}
         self._signals = 0
+        self._was_ordered_to_end = False
         self._is_draining = False
         self._is_quiet = self._was_ordered_quiet = False
         self._beat_wanted = threading.Event()
@@ -194,7 +195,7 @@ class Worker:
                 attempts = list(self._running.values())
             time = now()
             self._keep_times(attempts, time)
-            if self._signals and not self._is_draining:
+            if (self._signals or self._was_ordered_to_end) and not self._is_draining:
                 log.info("draining: %d jobs run, for %g s at most", len(attempts), self.grace)
                 self._is_draining = True
                 self._beat_wanted.set()
@@ -315,7 +316,7 @@ class Worker:
         ordered = answer.get("state")
         if ordered == "terminate" and not self._is_draining and state != "terminated":
             log.info("ordered to drain")
-            self.stop()
+            self._was_ordered_to_end = True
         is_quiet = ordered == "quiet"
         if is_quiet != self._was_ordered_quiet:
             log.info("ordered to take no jobs" if is_quiet else "takes jobs again")

@@ -1,0 +1,94 @@
+"""Workers of a server that the test plays."""
+
+import json
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from outlast import Outlast, Worker, current_job
+
+from .test_runners import wait_for
+
+
+class Server:
+    """Hands out `jobs`, answers heartbeats with `beat`, and reports with `answer(path, body)`."""
+
+    def __init__(self, *jobs):
+        self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
+        self.answer = lambda _path, _body: 200
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, said = 200, {}
+                path = self.path.rpartition("/")[2]
+                if path == "fetch":
+                    said = {"jobs": [server.jobs.pop(0) for _ in server.jobs[: body["count"]]]}
+                elif path == "heartbeat":
+                    said = server.beat
+                else:
+                    server.reports.append((path, body))
+                    status = server.answer(path, body)
+                data = json.dumps(said).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_said):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def ends(self):
+        """What was reported, in short: the job, and how it ended."""
+        return [
+            (body["job_id"], "ack" if path == "ack" else (body.get("error") or {}).get("type"))
+            for path, body in self.reports
+        ]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def job(id="j", type="t", **more):
+    return {"id": id, "type": type, "args": [], "attempt": 1, "lease": f"lease-{id}", **more}
+
+
+class Workers(unittest.TestCase):
+    def begin(self, handler, *jobs, **options):
+        """A worker in a thread, with the server that it asks."""
+        server = Server(*jobs)
+        self.addCleanup(server.close)
+        app = Outlast(server.url)
+        app.job("t")(handler)
+        worker = Worker(app, **{"lease": 1.2, "grace": 10, **options})
+        thread = threading.Thread(target=lambda: setattr(thread, "code", worker.run()))
+        thread.start()
+
+        def end():
+            worker.stop()
+            thread.join(20)
+
+        self.addCleanup(end)
+        return server, worker, thread
+
+    def test_a_signal_after_an_ordered_drain_is_the_first_one(self):
+        server, worker, thread = self.begin(lambda: current_job().sleep(1.5), job())
+        wait_for(lambda: worker._running)
+        server.beat = {"state": "terminate"}
+        wait_for(lambda: worker._is_draining)
+        worker.stop()
+        thread.join(20)
+        self.assertEqual((thread.code, server.ends()), (0, [("j", "ack")]))
+
+
+if __name__ == "__main__":
+    unittest.main()

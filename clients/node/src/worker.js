@@ -48,7 +48,7 @@ const setting = (name, standard) => {
 
 export class Worker {
   #transport;
-  #running = new Map();
+  #running = new Set();
   #signals = 0;
   #wasOrderedToEnd = false;
   #isDraining = false;
@@ -132,7 +132,7 @@ export class Worker {
     let graceEnds = Infinity, stopsEnd = Infinity, reportsEnd = Infinity;
     for (;;) {
       await sleep(TICK);
-      const time = now(), attempts = [...this.#running.values()];
+      const time = now(), attempts = [...this.#running];
       this.#keepTimes(attempts, time);
       if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
@@ -180,7 +180,7 @@ export class Worker {
   async #leave(fetches) {
     await Promise.race([fetches, sleep(LAST_FETCH)]);
     // What the last fetch has brought is handed back by its own report.
-    const last = [...this.#running.values()].map(({ ended }) => ended);
+    const last = [...this.#running].map(({ ended }) => ended);
     await Promise.race([Promise.all(last), sleep(LAST_FETCH)]);
     const left = new Promise((resolve) => this.#thread.on("message", (message) => message.left && resolve()));
     this.#thread.postMessage({ state: "terminate", jobs: [], leaves: true });
@@ -206,7 +206,7 @@ export class Worker {
 
   #tell(beat = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
-    const jobs = [...new Set([...this.#running.values()].map(({ job }) => job.id))];
+    const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
     this.#thread?.postMessage({ state, jobs, beat });
   }
 
@@ -215,7 +215,7 @@ export class Worker {
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
     const stale = new Set(answer.stale_jobs ?? []);
-    for (const { job, performed } of this.#running.values()) {
+    for (const { job, performed } of this.#running) {
       if (!stale.has(job.id) || performed) continue;
       this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
       job.stop("cancelled");
@@ -280,13 +280,12 @@ export class Worker {
     const job = new JobContext(fetched, this.#transport);
     const attempt = { raw: fetched, job, began: now(), performed: false, ended: undefined };
     // A claim after one that this worker has lost: two never run at the same time here.
-    const same = [...this.#running.values()].filter((other) => other.job.id === job.id);
+    const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");
-    const key = `${job.id} ${job.lease}`;
-    this.#running.set(key, attempt);
+    this.#running.add(attempt);
     this.#tell();
     attempt.ended = this.#attempt(attempt, same.at(-1)).finally(() => {
-      this.#running.delete(key);
+      this.#running.delete(attempt);
       this.#tell();
       this.#wake();
     });

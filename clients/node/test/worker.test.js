@@ -64,3 +64,17 @@ test("a signal after an ordered drain is the first one", async (t) => {
   assert.equal(await code, 0);
   assert.deepEqual(ends(site), ["j ack"]);
 });
+
+test("a second claim of a job without lease is kept", async (t) => {
+  let runs = 0, listed;
+  const { site } = await begin(t, (job) => job.sleep(++runs === 1 ? 30_000 : 1500), [job("j", { lease: undefined })]);
+  site.beats = (body) => {
+    listed = body.active_jobs;
+    return site.beat;
+  };
+  await waitFor(() => runs === 1);
+  site.jobs.push(job("j", { lease: undefined, attempt: 2 }));
+  await waitFor(() => runs === 2 && site.reports.length === 1);
+  await sleep(500);
+  assert.deepEqual(listed, ["j"]);
+});

@@ -76,6 +76,8 @@ class Workers(unittest.TestCase):
         def end():
             worker.stop()
             thread.join(20)
+            worker._transport.close()
+            app.client.close()
 
         self.addCleanup(end)
         return server, worker, thread
@@ -88,6 +90,21 @@ class Workers(unittest.TestCase):
         worker.stop()
         thread.join(20)
         self.assertEqual((thread.code, server.ends()), (0, [("j", "ack")]))
+
+
+    def test_a_second_claim_of_a_job_without_lease_is_kept(self):
+        runs = []
+
+        def handler():
+            runs.append(1)
+            current_job().sleep(30 if len(runs) == 1 else 1)
+
+        server, worker, thread = self.begin(handler, job(lease=None))
+        wait_for(lambda: runs)
+        server.jobs.append(job(lease=None, attempt=2))
+        wait_for(lambda: len(runs) == 2 and server.reports)
+        time.sleep(0.3)
+        self.assertEqual([attempt.job.attempt for attempt in worker._running], [2])
 
 
 if __name__ == "__main__":

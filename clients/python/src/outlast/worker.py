@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import uuid
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import app as apps
 from .backoff import Backoff, now
@@ -60,7 +60,6 @@ class Attempt:
 
     def __init__(self, fetched: Mapping[str, Any], runner: Runner) -> None:
         self.raw, self.runner, self.job = fetched, runner, runner.job
-        self.key: Tuple[str, str] = (self.job.id, str(self.job.lease))
         self.began = now()
         #: Set when the handler has ended: what is left is the report.
         self.performed = threading.Event()
@@ -124,7 +123,7 @@ class Worker:
                 reference or apps.reference_of_main(), server, jobs_per_process
             )
         self._changed = threading.Condition()
-        self._running: Dict[Tuple[str, str], Attempt] = {}
+        self._running: List[Attempt] = []
         self._signals = 0
         self._was_ordered_to_end = False
         self._is_draining = False
@@ -192,7 +191,7 @@ class Worker:
         while True:
             with self._changed:
                 self._changed.wait(TICK)
-                attempts = list(self._running.values())
+                attempts = list(self._running)
             time = now()
             self._keep_times(attempts, time)
             if (self._signals or self._was_ordered_to_end) and not self._is_draining:
@@ -295,7 +294,7 @@ class Worker:
     def _beat(self, state: str) -> None:
         """Says that the worker lives and what it runs, and does what the server answers."""
         with self._changed:
-            attempts = list(self._running.values())
+            attempts = list(self._running)
         sent = now()
         body = {
             "worker_id": self.id,
@@ -377,9 +376,9 @@ class Worker:
         attempt = Attempt(fetched, self._runner(fetched, job))
         with self._changed:
             # A claim after one that this worker has lost: two never run at the same time here.
-            same = [it for it in self._running.values() if it.job.id == job.id]
+            same = [it for it in self._running if it.job.id == job.id]
             attempt.before = same[-1] if same else None
-            self._running[attempt.key] = attempt
+            self._running.append(attempt)
         for other in same:
             other.runner.stop("lost")
         threading.Thread(
@@ -420,7 +419,7 @@ class Worker:
         log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
         self._report(attempt, outcome)
         with self._changed:
-            self._running.pop(attempt.key, None)
+            self._running.remove(attempt)
             self._changed.notify_all()
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:

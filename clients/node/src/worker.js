@@ -17,7 +17,7 @@ import { Worker as Thread } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
-import { Refused, UsageError } from "./errors.js";
+import { OutlastError, Refused, UsageError } from "./errors.js";
 import { completed, failed, outcomeOf, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
@@ -194,7 +194,7 @@ export class Worker {
     await this.#thread.terminate();
     this.log(`${left.length} handlers do not end: the process ends with them`);
     const { fields } = failed("shutdown", "the worker shuts down, and the handler did not end in time");
-    const reports = left.map((attempt) => ({ ...this.#about(attempt), ...fields }));
+    const reports = left.map((attempt) => ({ ...this.#about(attempt.raw), ...fields }));
     const input = JSON.stringify({ settings: this.#transport.settings, worker: this.id, reports });
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
@@ -269,7 +269,21 @@ export class Worker {
     const asked = now();
     const answer = await this.#transport.once("POST", "/ojs/v1/workers/fetch", body, { timeout: FETCH_WAIT + 10_000 });
     const jobs = answer?.jobs ?? [];
-    for (const fetched of jobs) this.#start(fetched);
+    const back = [];
+    for (const fetched of jobs) {
+      try {
+        this.#start(fetched);
+      } catch (error) {
+        this.log(`job ${fetched.id} cannot begin: ${error.message}`);
+        back.push(fetched);
+      }
+    }
+    for (const fetched of back) {
+      const body = encode({ ...this.#about(fetched), requeue: true });
+      await this.#transport.once("POST", "/ojs/v1/workers/nack", body);
+    }
+    // So that the next fetch waits a moment.
+    if (back.length > 0) throw new OutlastError(`${back.length} jobs could not begin`);
     if (jobs.length === 0 && now() - asked < FETCH_WAIT / 2 && !this.#isDraining) {
       // A server that does not wait for jobs, or holds none for a worker that is quiet.
       await sleep(POLL_PAUSE * (0.5 + Math.random() / 2));
@@ -284,7 +298,8 @@ export class Worker {
     for (const other of same) other.job.stop("lost");
     this.#running.add(attempt);
     this.#tell();
-    attempt.ended = this.#attempt(attempt, same.at(-1)).finally(() => {
+    const ended = this.#attempt(attempt, same.at(-1));
+    attempt.ended = ended.catch((error) => this.log(`job ${job.id}: ${error.stack}`)).finally(() => {
       this.#running.delete(attempt);
       this.#tell();
       this.#wake();
@@ -319,8 +334,8 @@ export class Worker {
   }
 
   /** What a report says of the attempt, so that one of an older claim is refused. */
-  #about({ raw, job }) {
-    return { job_id: job.id, worker_id: this.id, attempt: raw.attempt, lease: raw.lease };
+  #about({ id, attempt, lease }) {
+    return { job_id: id, worker_id: this.id, attempt, lease };
   }
 
   /** Reports an end again and again, until a server has stored or refused it. */
@@ -329,7 +344,7 @@ export class Worker {
     while (!this.#isOver) {
       let asked;
       try {
-        const body = encode({ ...this.#about(attempt), ...outcome.fields });
+        const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
         const answer = await this.#transport.once("POST", `/ojs/v1/workers/${outcome.path}`, body);
         if (answer?.acknowledged === false) this.log(`job ${id} was cancelled: nothing came of the attempt`);
         return;

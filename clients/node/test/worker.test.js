@@ -78,3 +78,9 @@ test("a second claim of a job without lease is kept", async (t) => {
   await sleep(500);
   assert.deepEqual(listed, ["j"]);
 });
+
+test("a job that cannot begin is handed back, and the next ones run", async (t) => {
+  const { site } = await begin(t, () => 1, [job("odd", { meta: null }), job("good")]);
+  await waitFor(() => site.reports.length >= 2);
+  assert.deepEqual(ends(site).sort(), ["good ack", "odd handed back"]);
+});

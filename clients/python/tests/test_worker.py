@@ -5,6 +5,7 @@ import threading
 import time
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
 from outlast import Outlast, Worker, current_job
 
@@ -105,6 +106,25 @@ class Workers(unittest.TestCase):
         wait_for(lambda: len(runs) == 2 and server.reports)
         time.sleep(0.3)
         self.assertEqual([attempt.job.attempt for attempt in worker._running], [2])
+
+
+    def test_a_job_that_cannot_begin_is_handed_back_and_the_next_ones_run(self):
+        start = threading.Thread.start
+
+        def starts(thread):
+            if thread.name == "outlast starved":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with mock.patch.object(threading.Thread, "start", starts):
+            jobs = job("odd", meta=5), job("starved"), job("good")
+            server, worker, _thread = self.begin(lambda: None, *jobs)
+            wait_for(lambda: len(server.reports) >= 3)
+        wait_for(lambda: not worker._running)
+        self.assertEqual(
+            sorted((body["job_id"], path, body.get("requeue")) for path, body in server.reports),
+            [("good", "ack", None), ("odd", "nack", True), ("starved", "nack", True)],
+        )
 
 
 if __name__ == "__main__":

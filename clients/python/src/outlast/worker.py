@@ -37,6 +37,7 @@ log = logging.getLogger("outlast")
 
 FETCH = "/ojs/v1/workers/fetch"
 BEAT = "/ojs/v1/workers/heartbeat"
+NACK = "/ojs/v1/workers/nack"
 #: Most jobs of one fetch, and longest that a server lets it wait for one.
 FETCH_MAX, FETCH_WAIT = 1000, 10.0
 #: Pause after an empty answer of a server that does not wait for jobs.
@@ -66,13 +67,13 @@ class Attempt:
         self.before: Optional[Attempt] = None
 
     def about(self, worker: str) -> Dict[str, Any]:
-        """What a report says of the attempt, so that one of an older claim is refused."""
-        said: Dict[str, Any] = {"job_id": self.job.id, "worker_id": worker}
-        if "attempt" in self.raw:
-            said["attempt"] = self.job.attempt
-        if self.job.lease is not None:
-            said["lease"] = self.job.lease
-        return said
+        return about(self.raw, worker)
+
+
+def about(fetched: Mapping[str, Any], worker: str) -> Dict[str, Any]:
+    """What a report says of the attempt, so that one of an older claim is refused."""
+    claim = {name: fetched[name] for name in ("attempt", "lease") if fetched.get(name) is not None}
+    return {"job_id": fetched["id"], "worker_id": worker, **claim}
 
 
 class Worker:
@@ -365,8 +366,19 @@ class Worker:
         asked = now()
         answer = self._transport.once("POST", FETCH, encode(body), timeout=FETCH_WAIT + 10) or {}
         jobs: List[Mapping[str, Any]] = answer.get("jobs") or []
+        back: List[Mapping[str, Any]] = []
         for fetched in jobs:
-            self._start(fetched)
+            try:
+                self._start(fetched)
+            except Exception as error:
+                log.error("job %s cannot begin: %s", fetched["id"], error)
+                back.append(fetched)
+        for fetched in back:
+            body = {**about(fetched, self.id), "requeue": True}
+            self._transport.once("POST", NACK, encode(body))
+        if back:
+            # So that the next fetch waits a moment.
+            raise OutlastError(f"{len(back)} jobs could not begin")
         if not jobs and now() - asked < FETCH_WAIT / 2 and not self._is_draining:
             # A server that does not wait for jobs, or holds none for a worker that is quiet.
             self._is_over.wait(POLL_PAUSE * random.uniform(0.5, 1.0))
@@ -379,11 +391,16 @@ class Worker:
             same = [it for it in self._running if it.job.id == job.id]
             attempt.before = same[-1] if same else None
             self._running.append(attempt)
-        for other in same:
-            other.runner.stop("lost")
-        threading.Thread(
-            target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
-        ).start()
+        try:
+            for other in same:
+                other.runner.stop("lost")
+            threading.Thread(
+                target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
+            ).start()
+        except BaseException:
+            # Its lease is not to be extended.
+            self._end(attempt)
+            raise
 
     def _runner(self, fetched: Mapping[str, Any], job: JobContext) -> Runner:
         task = self.app.tasks.get(job.type)
@@ -417,7 +434,12 @@ class Worker:
         attempt.performed.set()
         text = "handed back" if outcome.fields.get("requeue") else outcome.text
         log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
-        self._report(attempt, outcome)
+        try:
+            self._report(attempt, outcome)
+        finally:
+            self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
         with self._changed:
             self._running.remove(attempt)
             self._changed.notify_all()

@@ -18,7 +18,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
 import { OutlastError, Refused, UsageError } from "./errors.js";
-import { completed, failed, outcomeOf, textOf } from "./outcome.js";
+import { completed, failed, isFinal, outcomeOf, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -358,8 +358,7 @@ export class Worker {
             this.log(`job ${id} is not this worker's any more: ${error.message}`);
             return;
           }
-          const isPermanent = error.status < 500 && !error.isForNow;
-          if (isPermanent || now() - began > ERROR_PATIENCE) {
+          if (isFinal(error) || now() - began > ERROR_PATIENCE) {
             this.log(`job ${id}: the report is refused: ${error.message}`);
             return;
           }

@@ -84,3 +84,12 @@ test("a job that cannot begin is handed back, and the next ones run", async (t) 
   await waitFor(() => site.reports.length >= 2);
   assert.deepEqual(ends(site).sort(), ["good ack", "odd handed back"]);
 });
+
+test("a report that is not allowed is repeated", async (t) => {
+  const { site } = await begin(t, () => 1, []);
+  const statuses = [401, 403, 200];
+  site.answer = () => statuses.shift();
+  site.jobs.push(job());
+  await waitFor(() => site.reports.length === 3);
+  assert.deepEqual(ends(site), ["j ack", "j ack", "j ack"]);
+});

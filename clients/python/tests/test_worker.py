@@ -127,5 +127,14 @@ class Workers(unittest.TestCase):
         )
 
 
+    def test_a_report_that_is_not_allowed_is_repeated_with_the_token_of_the_time(self):
+        server, worker, _thread = self.begin(lambda: None)
+        statuses = [401, 403, 200]
+        server.answer = lambda _path, _body: statuses.pop(0)
+        server.jobs.append(job())
+        wait_for(lambda: len(server.reports) == 3)
+        self.assertEqual({path for path, _body in server.reports}, {"ack"})
+
+
 if __name__ == "__main__":
     unittest.main()

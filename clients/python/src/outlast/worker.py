@@ -26,7 +26,7 @@ from .backoff import Backoff, now
 from .checkpoints import Checkpoints
 from .context import JobContext
 from .errors import OutlastError, Refused, UsageError
-from .handback import hand_back_and_exit
+from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
 from .outcome import Outcome, failed
 from .processes import Processes
@@ -462,8 +462,7 @@ class Worker:
                 if refused.status == 409:
                     log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)
                     return
-                is_permanent = refused.status < 500 and not refused.is_for_now
-                if is_permanent or now() - began > ERROR_PATIENCE:
+                if is_final(refused) or now() - began > ERROR_PATIENCE:
                     log.error("job %s: the report is refused: %s", attempt.job.id, refused)
                     return
                 asked = refused.retry_after

@@ -1,6 +1,8 @@
 """Workers of a server that the test plays."""
 
 import json
+import pathlib
+import tempfile
 import threading
 import time
 import unittest
@@ -9,6 +11,7 @@ from unittest import mock
 
 from outlast import Outlast, Worker, current_job
 
+from . import handlers
 from .test_runners import wait_for
 
 
@@ -69,7 +72,7 @@ class Workers(unittest.TestCase):
         server = Server(*jobs)
         self.addCleanup(server.close)
         app = Outlast(server.url)
-        app.job("t")(handler)
+        app.job(options.pop("type", "t"))(handler)
         worker = Worker(app, **{"lease": 1.2, "grace": 10, **options})
         thread = threading.Thread(target=lambda: setattr(thread, "code", worker.run()))
         thread.start()
@@ -134,6 +137,22 @@ class Workers(unittest.TestCase):
         server.jobs.append(job())
         wait_for(lambda: len(server.reports) == 3)
         self.assertEqual({path for path, _body in server.reports}, {"ack"})
+
+
+    def test_a_process_that_ignores_a_cancel_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "helper"
+            server, _worker, _thread = self.begin(
+                handlers.app.tasks["deaf"].function,
+                job(type="deaf", args=[str(path)]),
+                run_in="process",
+                reference="tests.handlers:app",
+                stop_window=0.3,
+                type="deaf",
+            )
+            wait_for(path.exists)
+            server.beat = {"state": "running", "stale_jobs": ["j"]}
+            wait_for(lambda: server.reports)
 
 
 if __name__ == "__main__":

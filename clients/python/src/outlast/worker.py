@@ -225,23 +225,19 @@ class Worker:
 
     def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
         for attempt in attempts:
-            timeout = attempt.job.timeout
-            if timeout is not None and time > attempt.began + timeout:
-                if attempt.job.stop_reason is None:
-                    attempt.runner.stop("timeout")
+            timeout, stopped = attempt.job.timeout, attempt.runner.stopped
+            if stopped is not None:
                 # What does not end by itself is killed where that is possible.
-                elif time > attempt.began + timeout + self.stop_window:
+                if time > stopped + self.stop_window:
                     attempt.runner.kill()
+            elif timeout is not None and time > attempt.began + timeout:
+                attempt.runner.stop("timeout")
         is_cut_off = time > self._answered + PATIENCE * self.lease
         if is_cut_off and not self._is_cut_off and attempts:
             log.warning("no server: jobs are stopped, as they may soon run elsewhere")
             for attempt in attempts:
                 attempt.runner.stop("lost")
         self._is_cut_off = is_cut_off
-        if is_cut_off and time > self._answered + PATIENCE * self.lease + self.stop_window:
-            for attempt in attempts:
-                if attempt.job.stop_reason == "lost":
-                    attempt.runner.kill()
 
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""

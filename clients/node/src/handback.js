@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Backoff, now } from "./backoff.js";
 import { Refused } from "./errors.js";
+import { isFinal } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** How long the reports may take. */
@@ -22,7 +23,7 @@ async function report(body) {
       return true;
     } catch (error) {
       // 409: it is not this worker's any more.
-      if (error instanceof Refused && error.status < 500 && !error.isForNow) return error.status === 409;
+      if (error instanceof Refused && isFinal(error)) return error.status === 409;
     }
     await sleep(backoff.pause());
   }

@@ -44,5 +44,8 @@ export function outcomeOf(thrown, job) {
   return failed(type, thrown.message, { stack: thrown.stack });
 }
 
+/** Whether the same report is refused for ever. A token that has run out may be replaced. */
+export const isFinal = ({ status, isForNow }) => status < 500 && ![401, 403].includes(status) && !isForNow;
+
 export const textOf = ({ fields: { error, requeue } }) =>
   requeue ? "handed back" : error ? `${error.type}: ${error.message}` : "completed";

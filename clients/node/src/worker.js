@@ -17,8 +17,8 @@ import { Worker as Thread } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
-import { Refused, UsageError } from "./errors.js";
-import { completed, failed, outcomeOf, textOf } from "./outcome.js";
+import { OutlastError, Refused, UsageError } from "./errors.js";
+import { completed, failed, isFinal, outcomeOf, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -48,8 +48,9 @@ const setting = (name, standard) => {
 
 export class Worker {
   #transport;
-  #running = new Map();
+  #running = new Set();
   #signals = 0;
+  #wasOrderedToEnd = false;
   #isDraining = false;
   #isQuiet = false;
   #wasOrderedQuiet = false;
@@ -131,9 +132,9 @@ export class Worker {
     let graceEnds = Infinity, stopsEnd = Infinity, reportsEnd = Infinity;
     for (;;) {
       await sleep(TICK);
-      const time = now(), attempts = [...this.#running.values()];
+      const time = now(), attempts = [...this.#running];
       this.#keepTimes(attempts, time);
-      if (this.#signals > 0 && !this.#isDraining) {
+      if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
         this.#isDraining = true;
         this.#tell(true);
@@ -179,7 +180,7 @@ export class Worker {
   async #leave(fetches) {
     await Promise.race([fetches, sleep(LAST_FETCH)]);
     // What the last fetch has brought is handed back by its own report.
-    const last = [...this.#running.values()].map(({ ended }) => ended);
+    const last = [...this.#running].map(({ ended }) => ended);
     await Promise.race([Promise.all(last), sleep(LAST_FETCH)]);
     const left = new Promise((resolve) => this.#thread.on("message", (message) => message.left && resolve()));
     this.#thread.postMessage({ state: "terminate", jobs: [], leaves: true });
@@ -193,7 +194,7 @@ export class Worker {
     await this.#thread.terminate();
     this.log(`${left.length} handlers do not end: the process ends with them`);
     const { fields } = failed("shutdown", "the worker shuts down, and the handler did not end in time");
-    const reports = left.map((attempt) => ({ ...this.#about(attempt), ...fields }));
+    const reports = left.map((attempt) => ({ ...this.#about(attempt.raw), ...fields }));
     const input = JSON.stringify({ settings: this.#transport.settings, worker: this.id, reports });
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
@@ -205,7 +206,7 @@ export class Worker {
 
   #tell(beat = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
-    const jobs = [...new Set([...this.#running.values()].map(({ job }) => job.id))];
+    const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
     this.#thread?.postMessage({ state, jobs, beat });
   }
 
@@ -214,14 +215,14 @@ export class Worker {
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
     const stale = new Set(answer.stale_jobs ?? []);
-    for (const { job, performed } of this.#running.values()) {
+    for (const { job, performed } of this.#running) {
       if (!stale.has(job.id) || performed) continue;
       this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
       job.stop("cancelled");
     }
-    if (answer.state === "terminate" && !this.#isDraining && this.#signals === 0) {
+    if (answer.state === "terminate" && !this.#isDraining && !this.#wasOrderedToEnd) {
       this.log("ordered to drain");
-      this.stop();
+      this.#wasOrderedToEnd = true;
     }
     const isQuiet = answer.state === "quiet";
     if (isQuiet !== this.#wasOrderedQuiet) this.log(isQuiet ? "ordered to take no jobs" : "takes jobs again");
@@ -268,7 +269,21 @@ export class Worker {
     const asked = now();
     const answer = await this.#transport.once("POST", "/ojs/v1/workers/fetch", body, { timeout: FETCH_WAIT + 10_000 });
     const jobs = answer?.jobs ?? [];
-    for (const fetched of jobs) this.#start(fetched);
+    const back = [];
+    for (const fetched of jobs) {
+      try {
+        this.#start(fetched);
+      } catch (error) {
+        this.log(`job ${fetched.id} cannot begin: ${error.message}`);
+        back.push(fetched);
+      }
+    }
+    for (const fetched of back) {
+      const body = encode({ ...this.#about(fetched), requeue: true });
+      await this.#transport.once("POST", "/ojs/v1/workers/nack", body);
+    }
+    // So that the next fetch waits a moment.
+    if (back.length > 0) throw new OutlastError(`${back.length} jobs could not begin`);
     if (jobs.length === 0 && now() - asked < FETCH_WAIT / 2 && !this.#isDraining) {
       // A server that does not wait for jobs, or holds none for a worker that is quiet.
       await sleep(POLL_PAUSE * (0.5 + Math.random() / 2));
@@ -279,13 +294,13 @@ export class Worker {
     const job = new JobContext(fetched, this.#transport);
     const attempt = { raw: fetched, job, began: now(), performed: false, ended: undefined };
     // A claim after one that this worker has lost: two never run at the same time here.
-    const same = [...this.#running.values()].filter((other) => other.job.id === job.id);
+    const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");
-    const key = `${job.id} ${job.lease}`;
-    this.#running.set(key, attempt);
+    this.#running.add(attempt);
     this.#tell();
-    attempt.ended = this.#attempt(attempt, same.at(-1)).finally(() => {
-      this.#running.delete(key);
+    const ended = this.#attempt(attempt, same.at(-1));
+    attempt.ended = ended.catch((error) => this.log(`job ${job.id}: ${error.stack}`)).finally(() => {
+      this.#running.delete(attempt);
       this.#tell();
       this.#wake();
     });
@@ -319,8 +334,8 @@ export class Worker {
   }
 
   /** What a report says of the attempt, so that one of an older claim is refused. */
-  #about({ raw, job }) {
-    return { job_id: job.id, worker_id: this.id, attempt: raw.attempt, lease: raw.lease };
+  #about({ id, attempt, lease }) {
+    return { job_id: id, worker_id: this.id, attempt, lease };
   }
 
   /** Reports an end again and again, until a server has stored or refused it. */
@@ -329,7 +344,7 @@ export class Worker {
     while (!this.#isOver) {
       let asked;
       try {
-        const body = encode({ ...this.#about(attempt), ...outcome.fields });
+        const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
         const answer = await this.#transport.once("POST", `/ojs/v1/workers/${outcome.path}`, body);
         if (answer?.acknowledged === false) this.log(`job ${id} was cancelled: nothing came of the attempt`);
         return;
@@ -343,8 +358,7 @@ export class Worker {
             this.log(`job ${id} is not this worker's any more: ${error.message}`);
             return;
           }
-          const isPermanent = error.status < 500 && !error.isForNow;
-          if (isPermanent || now() - began > ERROR_PATIENCE) {
+          if (isFinal(error) || now() - began > ERROR_PATIENCE) {
             this.log(`job ${id}: the report is refused: ${error.message}`);
             return;
           }

@@ -185,6 +185,17 @@ class InProcesses(unittest.TestCase):
             self.assertEqual(done[0].fields["error"]["type"], "shutdown")
             wait_for(lambda: has_ended(helper))
 
+    def test_what_a_handler_has_started_dies_with_its_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "helper"
+            child = self.processes.take()
+            child.begin({"id": "j", "type": "die", "args": [str(path)]}, None)
+            wait_for(lambda: has_ended(child.process.pid))
+            error = child.outcome(context("die")).fields["error"]
+            self.assertEqual(error["type"], "process_died")
+            child.close()
+            wait_for(lambda: has_ended(int(path.read_text())))
+
     def test_a_process_that_dies_is_a_failure_and_is_replaced(self):
         error = self.runner("die").perform().fields["error"]
         self.assertEqual((error["type"], error["retryable"]), ("process_died", True))

@@ -1,6 +1,8 @@
 """Requests to a real HTTP server whose answers the test says."""
 
 import json
+import os
+import signal
 import threading
 import time
 import unittest
@@ -91,6 +93,20 @@ def error(status, code, headers=None):
 
 
 class Requests(unittest.TestCase):
+    def test_a_fork_shares_no_connection(self):
+        with Site(ok()) as site:
+            client = site.client()
+            client.get("j")
+            transport = client._transport
+            # As it is when another thread sends while this one forks.
+            with transport._lock:
+                pid = os.fork()
+                if pid == 0:
+                    signal.alarm(5)
+                    os._exit(int(transport._lock.locked() or bool(transport._idle)))
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+            self.assertEqual(len(transport._idle), 1)
+
     def test_an_enqueue_is_repeated_under_one_key_until_it_is_stored(self):
         with Site(error(503, "unavailable"), (0, {}, b"", 0.0), ok()) as site:
             job = site.client(token="secret").enqueue("t", [1])

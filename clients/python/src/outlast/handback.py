@@ -90,6 +90,11 @@ def end_children() -> None:
             continue
 
 
+def is_final(refused: Refused) -> bool:
+    """Whether the same report is refused for ever. A token that has run out may be replaced."""
+    return refused.status < 500 and refused.status not in (401, 403) and not refused.is_for_now
+
+
 def report(transport: Transport, body: Mapping[str, Any], end: float) -> bool:
     backoff = Backoff()
     while time.monotonic() < end:
@@ -99,7 +104,7 @@ def report(transport: Transport, body: Mapping[str, Any], end: float) -> bool:
             return True
         except Refused as refused:
             # 409: it is not this worker's any more.
-            if refused.status < 500 and not refused.is_for_now:
+            if is_final(refused):
                 return refused.status == 409
         except OutlastError:
             pass

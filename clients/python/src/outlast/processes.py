@@ -41,7 +41,7 @@ class Child:
         orders, self._orders = os.pipe()
         answers, answer = os.pipe()
         self._answers = os.fdopen(answers, "rb")
-        self._lock = threading.Lock()
+        self._lock, self._ending = threading.Lock(), threading.Lock()
         self.jobs = 0
         code = (
             f"from outlast.child import main; main({orders}, {answer}, {reference!r}, {server!r})"
@@ -89,8 +89,7 @@ class Child:
         answer = self._read()
         if answer is not None:
             return Outcome(answer["done"]["path"], answer["done"]["fields"])
-        self.kill()
-        self.process.wait()
+        self._end()
         if job.stop_reason is not None:
             return stopped(job)
         return failed("process_died", f"the process of the handler has died: {self.end()}")
@@ -100,16 +99,32 @@ class Child:
 
     def kill(self) -> None:
         """Kills it, and what it has started."""
-        if self.process.poll() is None:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        with self._ending:
+            # Once it was waited for, its id may be another's.
+            if self.process.returncode is None:
+                try:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+
+    def _has_ended(self, options: int) -> bool:
+        """Leaves it to be waited for, so that `kill` still reaches what it has started."""
+        try:
+            found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | options)
+        except ChildProcessError:
+            return True
+        return found is not None
+
+    def _end(self) -> None:
+        """Kills it, and waits for its end."""
+        self.kill()
+        self._has_ended(0)
+        with self._ending:
+            self.process.wait()
 
     def close(self) -> None:
         """Lets it end: it has no job."""
-        self.kill()
-        self.process.wait()
+        self._end()
         self._answers.close()
         with self._lock:
             if self._orders >= 0:
@@ -124,7 +139,7 @@ class Child:
 
     @property
     def is_usable(self) -> bool:
-        return self.process.poll() is None
+        return not self._has_ended(os.WNOHANG)
 
 
 class Processes:

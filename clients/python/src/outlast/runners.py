@@ -15,6 +15,7 @@ from typing import Any, Callable, Coroutine, Optional
 
 from . import context
 from .app import Task
+from .backoff import now
 from .context import JobContext
 from .errors import JobCancelled
 from .outcome import Outcome, awaited, bound, called, uninterrupted
@@ -28,11 +29,15 @@ class Runner:
 
     def __init__(self, task: Optional[Task[Any, Any]], job: JobContext) -> None:
         self.task, self.job = task, job
+        #: When it was asked to end.
+        self.stopped: Optional[float] = None
 
     def perform(self) -> Outcome:
         raise NotImplementedError
 
     def stop(self, reason: str) -> None:
+        if self.stopped is None:
+            self.stopped = now()
         self.job.stop(reason)
 
     def kill(self) -> bool:

@@ -14,6 +14,7 @@ import random
 import ssl
 import threading
 import time
+import weakref
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 from urllib.parse import urlsplit
 
@@ -107,10 +108,14 @@ class Transport:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._lock = threading.Lock()
-        self._idle: List[Tuple[float, str, http.client.HTTPConnection]] = []
+        self._begin()
         # Clients spread over the servers.
         self._used = random.randrange(len(settings.servers))
+        transports.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: List[Tuple[float, str, http.client.HTTPConnection]] = []
 
     def send(
         self,
@@ -358,6 +363,17 @@ class Transport:
         for _since, _server, connection in idle:
             connection.close()
 
+
+transports: "weakref.WeakSet[Transport]" = weakref.WeakSet()
+
+
+def after_fork() -> None:
+    """The connections are the parent's, and one of its threads may have held the lock."""
+    for transport in list(transports):
+        transport._begin()
+
+
+os.register_at_fork(after_in_child=after_fork)
 
 #: A server sends a comment every ten seconds: after this long the connection is dead.
 STREAM_SILENCE = 35.0

@@ -19,14 +19,14 @@ import signal
 import socket
 import threading
 import uuid
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import app as apps
 from .backoff import Backoff, now
 from .checkpoints import Checkpoints
 from .context import JobContext
 from .errors import OutlastError, Refused, UsageError
-from .handback import hand_back_and_exit
+from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
 from .outcome import Outcome, failed
 from .processes import Processes
@@ -37,6 +37,7 @@ log = logging.getLogger("outlast")
 
 FETCH = "/ojs/v1/workers/fetch"
 BEAT = "/ojs/v1/workers/heartbeat"
+NACK = "/ojs/v1/workers/nack"
 #: Most jobs of one fetch, and longest that a server lets it wait for one.
 FETCH_MAX, FETCH_WAIT = 1000, 10.0
 #: Pause after an empty answer of a server that does not wait for jobs.
@@ -60,20 +61,19 @@ class Attempt:
 
     def __init__(self, fetched: Mapping[str, Any], runner: Runner) -> None:
         self.raw, self.runner, self.job = fetched, runner, runner.job
-        self.key: Tuple[str, str] = (self.job.id, str(self.job.lease))
         self.began = now()
         #: Set when the handler has ended: what is left is the report.
         self.performed = threading.Event()
         self.before: Optional[Attempt] = None
 
     def about(self, worker: str) -> Dict[str, Any]:
-        """What a report says of the attempt, so that one of an older claim is refused."""
-        said: Dict[str, Any] = {"job_id": self.job.id, "worker_id": worker}
-        if "attempt" in self.raw:
-            said["attempt"] = self.job.attempt
-        if self.job.lease is not None:
-            said["lease"] = self.job.lease
-        return said
+        return about(self.raw, worker)
+
+
+def about(fetched: Mapping[str, Any], worker: str) -> Dict[str, Any]:
+    """What a report says of the attempt, so that one of an older claim is refused."""
+    claim = {name: fetched[name] for name in ("attempt", "lease") if fetched.get(name) is not None}
+    return {"job_id": fetched["id"], "worker_id": worker, **claim}
 
 
 class Worker:
@@ -124,8 +124,9 @@ class Worker:
                 reference or apps.reference_of_main(), server, jobs_per_process
             )
         self._changed = threading.Condition()
-        self._running: Dict[Tuple[str, str], Attempt] = {}
+        self._running: List[Attempt] = []
         self._signals = 0
+        self._was_ordered_to_end = False
         self._is_draining = False
         self._is_quiet = self._was_ordered_quiet = False
         self._beat_wanted = threading.Event()
@@ -191,10 +192,10 @@ class Worker:
         while True:
             with self._changed:
                 self._changed.wait(TICK)
-                attempts = list(self._running.values())
+                attempts = list(self._running)
             time = now()
             self._keep_times(attempts, time)
-            if self._signals and not self._is_draining:
+            if (self._signals or self._was_ordered_to_end) and not self._is_draining:
                 log.info("draining: %d jobs run, for %g s at most", len(attempts), self.grace)
                 self._is_draining = True
                 self._beat_wanted.set()
@@ -224,23 +225,19 @@ class Worker:
 
     def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
         for attempt in attempts:
-            timeout = attempt.job.timeout
-            if timeout is not None and time > attempt.began + timeout:
-                if attempt.job.stop_reason is None:
-                    attempt.runner.stop("timeout")
+            timeout, stopped = attempt.job.timeout, attempt.runner.stopped
+            if stopped is not None:
                 # What does not end by itself is killed where that is possible.
-                elif time > attempt.began + timeout + self.stop_window:
+                if time > stopped + self.stop_window:
                     attempt.runner.kill()
+            elif timeout is not None and time > attempt.began + timeout:
+                attempt.runner.stop("timeout")
         is_cut_off = time > self._answered + PATIENCE * self.lease
         if is_cut_off and not self._is_cut_off and attempts:
             log.warning("no server: jobs are stopped, as they may soon run elsewhere")
             for attempt in attempts:
                 attempt.runner.stop("lost")
         self._is_cut_off = is_cut_off
-        if is_cut_off and time > self._answered + PATIENCE * self.lease + self.stop_window:
-            for attempt in attempts:
-                if attempt.job.stop_reason == "lost":
-                    attempt.runner.kill()
 
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""
@@ -294,7 +291,7 @@ class Worker:
     def _beat(self, state: str) -> None:
         """Says that the worker lives and what it runs, and does what the server answers."""
         with self._changed:
-            attempts = list(self._running.values())
+            attempts = list(self._running)
         sent = now()
         body = {
             "worker_id": self.id,
@@ -315,7 +312,7 @@ class Worker:
         ordered = answer.get("state")
         if ordered == "terminate" and not self._is_draining and state != "terminated":
             log.info("ordered to drain")
-            self.stop()
+            self._was_ordered_to_end = True
         is_quiet = ordered == "quiet"
         if is_quiet != self._was_ordered_quiet:
             log.info("ordered to take no jobs" if is_quiet else "takes jobs again")
@@ -365,8 +362,19 @@ class Worker:
         asked = now()
         answer = self._transport.once("POST", FETCH, encode(body), timeout=FETCH_WAIT + 10) or {}
         jobs: List[Mapping[str, Any]] = answer.get("jobs") or []
+        back: List[Mapping[str, Any]] = []
         for fetched in jobs:
-            self._start(fetched)
+            try:
+                self._start(fetched)
+            except Exception as error:
+                log.error("job %s cannot begin: %s", fetched["id"], error)
+                back.append(fetched)
+        for fetched in back:
+            body = {**about(fetched, self.id), "requeue": True}
+            self._transport.once("POST", NACK, encode(body))
+        if back:
+            # So that the next fetch waits a moment.
+            raise OutlastError(f"{len(back)} jobs could not begin")
         if not jobs and now() - asked < FETCH_WAIT / 2 and not self._is_draining:
             # A server that does not wait for jobs, or holds none for a worker that is quiet.
             self._is_over.wait(POLL_PAUSE * random.uniform(0.5, 1.0))
@@ -376,14 +384,19 @@ class Worker:
         attempt = Attempt(fetched, self._runner(fetched, job))
         with self._changed:
             # A claim after one that this worker has lost: two never run at the same time here.
-            same = [it for it in self._running.values() if it.job.id == job.id]
+            same = [it for it in self._running if it.job.id == job.id]
             attempt.before = same[-1] if same else None
-            self._running[attempt.key] = attempt
-        for other in same:
-            other.runner.stop("lost")
-        threading.Thread(
-            target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
-        ).start()
+            self._running.append(attempt)
+        try:
+            for other in same:
+                other.runner.stop("lost")
+            threading.Thread(
+                target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
+            ).start()
+        except BaseException:
+            # Its lease is not to be extended.
+            self._end(attempt)
+            raise
 
     def _runner(self, fetched: Mapping[str, Any], job: JobContext) -> Runner:
         task = self.app.tasks.get(job.type)
@@ -417,9 +430,14 @@ class Worker:
         attempt.performed.set()
         text = "handed back" if outcome.fields.get("requeue") else outcome.text
         log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
-        self._report(attempt, outcome)
+        try:
+            self._report(attempt, outcome)
+        finally:
+            self._end(attempt)
+
+    def _end(self, attempt: Attempt) -> None:
         with self._changed:
-            self._running.pop(attempt.key, None)
+            self._running.remove(attempt)
             self._changed.notify_all()
 
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -440,8 +458,7 @@ class Worker:
                 if refused.status == 409:
                     log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)
                     return
-                is_permanent = refused.status < 500 and not refused.is_for_now
-                if is_permanent or now() - began > ERROR_PATIENCE:
+                if is_final(refused) or now() - began > ERROR_PATIENCE:
                     log.error("job %s: the report is refused: %s", attempt.job.id, refused)
                     return
                 asked = refused.retry_after

@@ -1,0 +1,95 @@
+// Workers of a server that the test plays.
+
+import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import test from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Outlast, Worker } from "../src/index.js";
+
+const job = (id = "j", more = {}) => ({ id, type: "t", args: [], attempt: 1, lease: `lease-${id}`, ...more });
+
+/** Hands out `jobs`, answers heartbeats with `beat`, and reports with the status of `answer(path, body)`. */
+async function begin(t, handler, jobs, options = {}) {
+  const site = { jobs, beat: { state: "running" }, reports: [], lines: [], answer: () => 200 };
+  const server = createServer(async (request, response) => {
+    let text = "";
+    for await (const part of request) text += part;
+    const body = JSON.parse(text), path = request.url.split("/").at(-1);
+    let status = 200, said = {};
+    if (path === "fetch") said = { jobs: site.jobs.splice(0, body.count) };
+    else if (path === "heartbeat") said = await (site.beats?.(body) ?? site.beat);
+    else {
+      site.reports.push([path, body]);
+      status = await site.answer(path, body);
+    }
+    response.writeHead(status);
+    response.end(JSON.stringify(said));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  site.url = `http://127.0.0.1:${server.address().port}`;
+  const app = new Outlast(site.url);
+  app.job("t", handler);
+  const log = (line) => site.lines.push(line);
+  const worker = new Worker(app, { lease: 1200, grace: 10_000, signals: false, log, ...options });
+  const code = worker.run();
+  t.after(async () => {
+    worker.stop();
+    await code;
+    server.close();
+    server.closeAllConnections?.();
+  });
+  return { site, worker, code };
+}
+
+/** What was reported, in short: the job, and how it ended. */
+const ends = (site) =>
+  site.reports.map(([path, body]) => `${body.job_id} ${path === "ack" ? path : (body.error?.type ?? "handed back")}`);
+
+async function waitFor(condition, bound = 20_000) {
+  for (const end = Date.now() + bound; !condition(); await sleep(20)) assert.ok(Date.now() < end, "waited in vain");
+}
+
+test("a signal after an ordered drain is the first one", async (t) => {
+  let runs = false;
+  const handler = async (job) => {
+    runs = true;
+    await job.sleep(1500);
+  };
+  const { site, worker, code } = await begin(t, handler, [job()]);
+  await waitFor(() => runs);
+  site.beat = { state: "terminate" };
+  await waitFor(() => site.lines.some((line) => line.startsWith("draining")));
+  worker.stop();
+  assert.equal(await code, 0);
+  assert.deepEqual(ends(site), ["j ack"]);
+});
+
+test("a second claim of a job without lease is kept", async (t) => {
+  let runs = 0, listed;
+  const { site } = await begin(t, (job) => job.sleep(++runs === 1 ? 30_000 : 1500), [job("j", { lease: undefined })]);
+  site.beats = (body) => {
+    listed = body.active_jobs;
+    return site.beat;
+  };
+  await waitFor(() => runs === 1);
+  site.jobs.push(job("j", { lease: undefined, attempt: 2 }));
+  await waitFor(() => runs === 2 && site.reports.length === 1);
+  await sleep(500);
+  assert.deepEqual(listed, ["j"]);
+});
+
+test("a job that cannot begin is handed back, and the next ones run", async (t) => {
+  const { site } = await begin(t, () => 1, [job("odd", { meta: null }), job("good")]);
+  await waitFor(() => site.reports.length >= 2);
+  assert.deepEqual(ends(site).sort(), ["good ack", "odd handed back"]);
+});
+
+test("a report that is not allowed is repeated", async (t) => {
+  const { site } = await begin(t, () => 1, []);
+  const statuses = [401, 403, 200];
+  site.answer = () => statuses.shift();
+  site.jobs.push(job());
+  await waitFor(() => site.reports.length === 3);
+  assert.deepEqual(ends(site), ["j ack", "j ack", "j ack"]);
+});

@@ -1,0 +1,159 @@
+"""Workers of a server that the test plays."""
+
+import json
+import pathlib
+import tempfile
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
+
+from outlast import Outlast, Worker, current_job
+
+from . import handlers
+from .test_runners import wait_for
+
+
+class Server:
+    """Hands out `jobs`, answers heartbeats with `beat`, and reports with `answer(path, body)`."""
+
+    def __init__(self, *jobs):
+        self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
+        self.answer = lambda _path, _body: 200
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, said = 200, {}
+                path = self.path.rpartition("/")[2]
+                if path == "fetch":
+                    said = {"jobs": [server.jobs.pop(0) for _ in server.jobs[: body["count"]]]}
+                elif path == "heartbeat":
+                    said = server.beat
+                else:
+                    server.reports.append((path, body))
+                    status = server.answer(path, body)
+                data = json.dumps(said).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_said):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def ends(self):
+        """What was reported, in short: the job, and how it ended."""
+        return [
+            (body["job_id"], "ack" if path == "ack" else (body.get("error") or {}).get("type"))
+            for path, body in self.reports
+        ]
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def job(id="j", type="t", **more):
+    return {"id": id, "type": type, "args": [], "attempt": 1, "lease": f"lease-{id}", **more}
+
+
+class Workers(unittest.TestCase):
+    def begin(self, handler, *jobs, **options):
+        """A worker in a thread, with the server that it asks."""
+        server = Server(*jobs)
+        self.addCleanup(server.close)
+        app = Outlast(server.url)
+        app.job(options.pop("type", "t"))(handler)
+        worker = Worker(app, **{"lease": 1.2, "grace": 10, **options})
+        thread = threading.Thread(target=lambda: setattr(thread, "code", worker.run()))
+        thread.start()
+
+        def end():
+            worker.stop()
+            thread.join(20)
+            worker._transport.close()
+            app.client.close()
+
+        self.addCleanup(end)
+        return server, worker, thread
+
+    def test_a_signal_after_an_ordered_drain_is_the_first_one(self):
+        server, worker, thread = self.begin(lambda: current_job().sleep(1.5), job())
+        wait_for(lambda: worker._running)
+        server.beat = {"state": "terminate"}
+        wait_for(lambda: worker._is_draining)
+        worker.stop()
+        thread.join(20)
+        self.assertEqual((thread.code, server.ends()), (0, [("j", "ack")]))
+
+
+    def test_a_second_claim_of_a_job_without_lease_is_kept(self):
+        runs = []
+
+        def handler():
+            runs.append(1)
+            current_job().sleep(30 if len(runs) == 1 else 1)
+
+        server, worker, thread = self.begin(handler, job(lease=None))
+        wait_for(lambda: runs)
+        server.jobs.append(job(lease=None, attempt=2))
+        wait_for(lambda: len(runs) == 2 and server.reports)
+        time.sleep(0.3)
+        self.assertEqual([attempt.job.attempt for attempt in worker._running], [2])
+
+
+    def test_a_job_that_cannot_begin_is_handed_back_and_the_next_ones_run(self):
+        start = threading.Thread.start
+
+        def starts(thread):
+            if thread.name == "outlast starved":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with mock.patch.object(threading.Thread, "start", starts):
+            jobs = job("odd", meta=5), job("starved"), job("good")
+            server, worker, _thread = self.begin(lambda: None, *jobs)
+            wait_for(lambda: len(server.reports) >= 3)
+        wait_for(lambda: not worker._running)
+        self.assertEqual(
+            sorted((body["job_id"], path, body.get("requeue")) for path, body in server.reports),
+            [("good", "ack", None), ("odd", "nack", True), ("starved", "nack", True)],
+        )
+
+
+    def test_a_report_that_is_not_allowed_is_repeated_with_the_token_of_the_time(self):
+        server, worker, _thread = self.begin(lambda: None)
+        statuses = [401, 403, 200]
+        server.answer = lambda _path, _body: statuses.pop(0)
+        server.jobs.append(job())
+        wait_for(lambda: len(server.reports) == 3)
+        self.assertEqual({path for path, _body in server.reports}, {"ack"})
+
+
+    def test_a_process_that_ignores_a_cancel_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "helper"
+            server, _worker, _thread = self.begin(
+                handlers.app.tasks["deaf"].function,
+                job(type="deaf", args=[str(path)]),
+                run_in="process",
+                reference="tests.handlers:app",
+                stop_window=0.3,
+                type="deaf",
+            )
+            wait_for(path.exists)
+            server.beat = {"state": "running", "stale_jobs": ["j"]}
+            wait_for(lambda: server.reports)
+
+
+if __name__ == "__main__":
+    unittest.main()

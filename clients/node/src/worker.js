@@ -18,7 +18,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
 import { OutlastError, Refused, UsageError } from "./errors.js";
-import { completed, failed, isFinal, outcomeOf, textOf } from "./outcome.js";
+import { completed, failed, isFinal, outcomeOf, stopped, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -155,7 +155,7 @@ export class Worker {
       if (reportsEnd === Infinity && time >= stopsEnd) {
         reportsEnd = time + REPORT_WINDOW;
         const left = attempts.filter((attempt) => !attempt.performed);
-        if (left.length > 0) await this.#handBackAndExit(left);
+        if (left.length > 0) await this.#handBackAndExit();
       }
       if (time >= reportsEnd) {
         this.log(`${attempts.length} jobs are left: they run elsewhere when the lease is over`);
@@ -189,16 +189,20 @@ export class Worker {
     return 0;
   }
 
-  /** Hands back jobs whose handlers do not end. None of them runs on while another program reports. */
-  async #handBackAndExit(left) {
+  /**
+   * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
+   * What other handlers have come to is reported as well.
+   */
+  async #handBackAndExit() {
     await this.#thread.terminate();
-    this.log(`${left.length} handlers do not end: the process ends with them`);
-    const { fields } = failed("shutdown", "the worker shuts down, and the handler did not end in time");
-    const reports = left.map((attempt) => ({ ...this.#about(attempt.raw), ...fields }));
+    this.log("handlers do not end: the process ends with them");
+    const reports = [...this.#running].map(({ raw, job, outcome = stopped(job) }) => [
+      outcome.path, { ...this.#about(raw), ...outcome.fields },
+    ]);
     const input = JSON.stringify({ settings: this.#transport.settings, worker: this.id, reports });
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
-    this.log(status === 0 ? `${left.length} jobs handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
+    this.log(status === 0 ? `${reports.length} jobs reported or handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
     process.exit(status === 0 ? 0 : 1);
   }
 
@@ -316,6 +320,7 @@ export class Worker {
     } else {
       outcome = await this.#perform(job);
     }
+    attempt.outcome = outcome;
     attempt.performed = true;
     this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
     await this.#report(attempt, outcome);
@@ -352,6 +357,7 @@ export class Worker {
         if (error instanceof Refused) {
           if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
             outcome = failed("invalid_result", error.message, { retryable: false });
+            attempt.outcome = outcome;
             continue;
           }
           if (error.status === 409) {

@@ -1,7 +1,12 @@
 // Workers of a server that the test plays.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -10,7 +15,7 @@ import { Outlast, Worker } from "../src/index.js";
 const job = (id = "j", more = {}) => ({ id, type: "t", args: [], attempt: 1, lease: `lease-${id}`, ...more });
 
 /** Hands out `jobs`, answers heartbeats with `beat`, and reports with the status of `answer(path, body)`. */
-async function begin(t, handler, jobs, options = {}) {
+async function play(t, jobs) {
   const site = { jobs, beat: { state: "running" }, reports: [], lines: [], answer: () => 200 };
   const server = createServer(async (request, response) => {
     let text = "";
@@ -28,6 +33,15 @@ async function begin(t, handler, jobs, options = {}) {
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   site.url = `http://127.0.0.1:${server.address().port}`;
+  t.after(() => {
+    server.close();
+    server.closeAllConnections?.();
+  });
+  return site;
+}
+
+async function begin(t, handler, jobs, options = {}) {
+  const site = await play(t, jobs);
   const app = new Outlast(site.url);
   app.job("t", handler);
   const log = (line) => site.lines.push(line);
@@ -36,8 +50,6 @@ async function begin(t, handler, jobs, options = {}) {
   t.after(async () => {
     worker.stop();
     await code;
-    server.close();
-    server.closeAllConnections?.();
   });
   return { site, worker, code };
 }
@@ -92,4 +104,29 @@ test("a report that is not allowed is repeated", async (t) => {
   site.jobs.push(job());
   await waitFor(() => site.reports.length === 3);
   assert.deepEqual(ends(site), ["j ack", "j ack", "j ack"]);
+});
+
+test("what has completed is reported so by the program that hands back", async (t) => {
+  const site = await play(t, [job("done"), job("deaf", { args: [60_000] })]);
+  site.answer = async (path) => {
+    if (path !== "ack" || site.reports.length > 1) return 200;
+    await sleep(3000);
+    return 503;
+  };
+  const code = `
+    import { Outlast, Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+    const app = new Outlast("${site.url}");
+    app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
+    process.exit(await new Worker(app, { grace: 0, stopWindow: 300 }).run());`;
+  const folder = await mkdtemp(join(tmpdir(), "outlast-"));
+  await writeFile(join(folder, "worker.mjs"), code);
+  const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
+  t.after(async () => {
+    worker.kill("SIGKILL");
+    await rm(folder, { recursive: true });
+  });
+  await waitFor(() => site.reports.length > 0);
+  worker.kill("SIGTERM");
+  assert.deepEqual((await once(worker, "exit"))[0], 0);
+  assert.deepEqual(ends(site), ["done ack", "done ack", "deaf shutdown"]);
 });

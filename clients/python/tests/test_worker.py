@@ -1,7 +1,11 @@
 """Workers of a server that the test plays."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +16,7 @@ from unittest import mock
 from outlast import Outlast, Worker, current_job
 
 from . import handlers
-from .test_runners import wait_for
+from .test_runners import ROOT, wait_for
 
 
 class Server:
@@ -153,6 +157,34 @@ class Workers(unittest.TestCase):
             wait_for(path.exists)
             server.beat = {"state": "running", "stale_jobs": ["j"]}
             wait_for(lambda: server.reports)
+
+
+    def test_what_has_completed_is_reported_so_by_the_program_that_hands_back(self):
+        server = Server(job("done"), job("deaf", args=[60]))
+        self.addCleanup(server.close)
+
+        def answer(path, _body):
+            if path == "ack" and len(server.reports) == 1:
+                time.sleep(3)
+                return 503
+            return 200
+
+        server.answer = answer
+        code = (
+            "import time\n"
+            "from outlast import Outlast, Worker\n"
+            f"app = Outlast({server.url!r})\n"
+            "app.job('t')(lambda seconds=0: time.sleep(seconds))\n"
+            "raise SystemExit(Worker(app, grace=0, stop_window=0.3).run())\n"
+        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
+            wait_for(lambda: server.reports)
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(20), 0)
+        ends = [("done", "ack"), ("done", "ack"), ("deaf", "shutdown")]
+        self.assertEqual(server.ends(), ends)
 
 
 if __name__ == "__main__":

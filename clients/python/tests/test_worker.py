@@ -77,7 +77,7 @@ class Workers(unittest.TestCase):
         self.addCleanup(server.close)
         app = Outlast(server.url)
         app.job(options.pop("type", "t"))(handler)
-        worker = Worker(app, **{"lease": 1.2, "grace": 10, **options})
+        worker = Worker(app, **{"lease": 3, "grace": 10, **options})
         thread = threading.Thread(target=lambda: setattr(thread, "code", worker.run()))
         thread.start()
 
@@ -91,7 +91,7 @@ class Workers(unittest.TestCase):
         return server, worker, thread
 
     def test_a_signal_after_an_ordered_drain_is_the_first_one(self):
-        server, worker, thread = self.begin(lambda: current_job().sleep(1.5), job())
+        server, worker, thread = self.begin(lambda: current_job().sleep(2.5), job())
         wait_for(lambda: worker._running)
         server.beat = {"state": "terminate"}
         wait_for(lambda: worker._is_draining)
@@ -185,6 +185,22 @@ class Workers(unittest.TestCase):
             self.assertEqual(worker.wait(20), 0)
         ends = [("done", "ack"), ("done", "ack"), ("deaf", "shutdown")]
         self.assertEqual(server.ends(), ends)
+
+
+    def test_a_signal_interrupts_no_lock(self):
+        """A handler of signals that takes a lock may wait for what it has interrupted."""
+        worker = Worker(self.app())
+        worker._beat_wanted = mock.Mock()
+        restore = worker._catch_signals()
+        self.addCleanup(restore)
+        signal.raise_signal(signal.SIGTSTP)
+        self.assertTrue(worker._is_quiet)
+        worker._beat_wanted.set.assert_not_called()
+
+    def app(self):
+        app = Outlast("http://127.0.0.1:9")
+        app.job("t")(lambda: None)
+        return app
 
 
 if __name__ == "__main__":

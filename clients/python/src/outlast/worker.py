@@ -131,6 +131,8 @@ class Worker:
         self._is_draining = False
         self._is_quiet = self._was_ordered_quiet = False
         self._beat_wanted = threading.Event()
+        # A signal has something to tell with the next heartbeat.
+        self._has_news = False
         self._beat_lock = threading.Lock()
         self._is_over = threading.Event()
         self._fetch_has_ended = threading.Event()
@@ -176,8 +178,9 @@ class Worker:
                 os._exit(1)
 
         def on_quiet(number: int, _frame: Any) -> None:
+            # No lock is taken here: what the signal interrupts may hold it.
             self._is_quiet = number == signal.SIGTSTP
-            self._beat_wanted.set()
+            self._has_news = True
 
         handlers = {
             signal.SIGTERM: on_stop,
@@ -196,6 +199,9 @@ class Worker:
                 attempts = list(self._running)
             time = now()
             self._keep_times(attempts, time)
+            if self._has_news:
+                self._has_news = False
+                self._beat_wanted.set()
             if (self._signals or self._was_ordered_to_end) and not self._is_draining:
                 log.info("draining: %d jobs run, for %g s at most", len(attempts), self.grace)
                 self._is_draining = True

@@ -49,6 +49,7 @@ const setting = (name, standard) => {
 export class Worker {
   #transport;
   #running = new Set();
+  #attempts = 0;
   #signals = 0;
   #wasOrderedToEnd = false;
   #isDraining = false;
@@ -61,6 +62,8 @@ export class Worker {
   // When the latest heartbeat that was answered was sent; the thread of heartbeats writes it.
   #answered = new Float64Array(new SharedArrayBuffer(8));
   #thread;
+  // The thread of heartbeats has ended.
+  #isMute = false;
   #wake = () => {};
 
   constructor(app, options = {}) {
@@ -95,6 +98,7 @@ export class Worker {
     });
     this.#thread.on("message", (message) => this.#heard(message));
     this.#thread.on("error", (error) => this.log(`heartbeats: ${error.stack}`));
+    this.#thread.on("exit", () => (this.#isMute = true));
     const fetches = this.#fetches();
     try {
       return await this.#work(fetches);
@@ -133,6 +137,14 @@ export class Worker {
     for (;;) {
       await sleep(TICK);
       const time = now(), attempts = [...this.#running];
+      if (this.#isMute) {
+        this.log("no heartbeats any more: the worker ends, and its jobs run elsewhere");
+        this.#isDraining = true;
+        for (const { job } of attempts) job.stop("lost");
+        // So that handlers hear of it.
+        await sleep(TICK);
+        return 1;
+      }
       this.#keepTimes(attempts, time);
       if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
@@ -211,16 +223,18 @@ export class Worker {
   #tell(beat = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
     const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
-    this.#thread?.postMessage({ state, jobs, beat });
+    const attempts = [...this.#running].map(({ number }) => number);
+    this.#thread?.postMessage({ state, jobs, attempts, beat });
   }
 
-  #heard({ failed: reason, answer }) {
+  #heard({ failed: reason, answer, attempts }) {
     if (reason !== undefined) this.log(`no heartbeat: ${reason}`);
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
     const stale = new Set(answer.stale_jobs ?? []);
-    for (const { job, performed } of this.#running) {
-      if (!stale.has(job.id) || performed) continue;
+    for (const { job, number, performed } of this.#running) {
+      // One that began after that heartbeat is a newer claim.
+      if (!stale.has(job.id) || !attempts.includes(number) || performed) continue;
       this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
       job.stop("cancelled");
     }
@@ -296,7 +310,7 @@ export class Worker {
 
   #start(fetched) {
     const job = new JobContext(fetched, this.#transport);
-    const attempt = { raw: fetched, job, began: now(), performed: false, ended: undefined };
+    const attempt = { raw: fetched, job, number: ++this.#attempts, began: now(), performed: false, ended: undefined };
     // A claim after one that this worker has lost: two never run at the same time here.
     const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");

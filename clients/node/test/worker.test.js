@@ -45,7 +45,7 @@ async function begin(t, handler, jobs, options = {}) {
   const app = new Outlast(site.url);
   app.job("t", handler);
   const log = (line) => site.lines.push(line);
-  const worker = new Worker(app, { lease: 1200, grace: 10_000, signals: false, log, ...options });
+  const worker = new Worker(app, { lease: 3000, grace: 10_000, signals: false, log, ...options });
   const code = worker.run();
   t.after(async () => {
     worker.stop();
@@ -66,7 +66,7 @@ test("a signal after an ordered drain is the first one", async (t) => {
   let runs = false;
   const handler = async (job) => {
     runs = true;
-    await job.sleep(1500);
+    await job.sleep(2500);
   };
   const { site, worker, code } = await begin(t, handler, [job()]);
   await waitFor(() => runs);
@@ -87,7 +87,7 @@ test("a second claim of a job without lease is kept", async (t) => {
   await waitFor(() => runs === 1);
   site.jobs.push(job("j", { lease: undefined, attempt: 2 }));
   await waitFor(() => runs === 2 && site.reports.length === 1);
-  await sleep(500);
+  await sleep(800);
   assert.deepEqual(listed, ["j"]);
 });
 
@@ -129,4 +129,35 @@ test("what has completed is reported so by the program that hands back", async (
   worker.kill("SIGTERM");
   assert.deepEqual((await once(worker, "exit"))[0], 0);
   assert.deepEqual(ends(site), ["done ack", "done ack", "deaf shutdown"]);
+});
+
+test("only attempts that a heartbeat has listed are stopped by its answer", async (t) => {
+  let runs = 0;
+  const handler = (job) => (++runs === 1 ? job.sleep(30_000) : job.sleep(1500));
+  const { site } = await begin(t, handler, [job()], { lease: 6000 });
+  await waitFor(() => runs === 1);
+  let answered = false;
+  site.beats = async ({ active_jobs: listed }) => {
+    if (answered || listed.length === 0) return site.beat;
+    answered = true;
+    // While this answer is on its way, the job comes again with another lease.
+    site.jobs.push(job("j", { lease: "lease-2", attempt: 2 }));
+    await waitFor(() => runs === 2);
+    return { state: "running", stale_jobs: ["j"] };
+  };
+  await waitFor(() => site.reports.length === 2);
+  assert.deepEqual(ends(site), ["j shutdown", "j ack"]);
+});
+
+test("a worker without its thread of heartbeats ends", async (t) => {
+  let thread;
+  process.once("worker", (made) => (thread = made));
+  let reason;
+  const handler = async (job) => job.sleep(30_000).catch(() => (reason = job.stopReason));
+  const { site, code } = await begin(t, handler, [job()]);
+  await waitFor(() => thread !== undefined && site.jobs.length === 0);
+  await sleep(300);
+  await thread.terminate();
+  assert.equal(await Promise.race([code, sleep(5000)]), 1);
+  assert.equal(reason, "lost");
 });

@@ -8,10 +8,10 @@ import { Transport, encode } from "./transport.js";
 const { settings, lease, said, answered } = workerData;
 const transport = new Transport(settings);
 const backoff = new Backoff(Math.min(200, lease / 12), lease / 12);
-let next, state = "running", jobs = [], beating = false, again = false, leaves = false;
+let next, state = "running", jobs = [], attempts = [], beating = false, again = false, leaves = false;
 
 parentPort.on("message", (message) => {
-  ({ state, jobs, leaves } = message);
+  ({ state, jobs, attempts = [], leaves } = message);
   if (message.beat || leaves) void beat();
 });
 void beat();
@@ -22,13 +22,13 @@ async function beat() {
   clearTimeout(next);
   beating = true;
   let pause;
-  const sent = now(), isLast = leaves;
+  const sent = now(), isLast = leaves, listed = attempts;
   try {
     const body = encode({ ...said, state: isLast ? "terminated" : state, active_jobs: jobs });
     const answer = await transport.once("POST", "/ojs/v1/workers/heartbeat", body, { timeout: lease / 6 });
     // The main thread may be too busy to read messages, but it must know that a server is there.
     new Float64Array(answered)[0] = sent;
-    if (!isLast) parentPort.postMessage({ answer: answer ?? {} });
+    if (!isLast) parentPort.postMessage({ answer: answer ?? {}, attempts: listed });
     backoff.reset();
     pause = (lease / 6) * (0.9 + Math.random() / 10);
   } catch (error) {

@@ -15,11 +15,11 @@ const { settings, worker, reports } = JSON.parse(readFileSync(0, "utf8"));
 const transport = new Transport(settings);
 const end = now() + REPORT_MAX;
 
-async function report(body) {
+async function report([path, body]) {
   for (const backoff = new Backoff(); now() < end; ) {
     try {
       const timeout = Math.max(end - now(), 100);
-      await transport.once("POST", "/ojs/v1/workers/nack", encode(body), { timeout });
+      await transport.once("POST", `/ojs/v1/workers/${path}`, encode(body), { timeout });
       return true;
     } catch (error) {
       // 409: it is not this worker's any more.
@@ -31,7 +31,7 @@ async function report(body) {
 }
 
 let left = 0;
-for (const body of reports) if (!(await report(body))) left += 1;
+for (const one of reports) if (!(await report(one))) left += 1;
 if (left === 0) {
   const goodbye = encode({ worker_id: worker, state: "terminated", active_jobs: [] });
   await transport.once("POST", "/ojs/v1/workers/heartbeat", goodbye, { timeout: 2000 }).catch(() => {});

@@ -22,7 +22,7 @@ export function completed(result) {
 
 export function failed(type, message, { retryable = true, stack } = {}) {
   const error = { type, message: String(message).slice(0, MESSAGE_MAX), retryable };
-  if (stack) error.details = { backtrace: stack.split("\n").slice(0, FRAMES_MAX) };
+  if (typeof stack === "string") error.details = { backtrace: stack.split("\n").slice(0, FRAMES_MAX) };
   return { path: "nack", fields: { error } };
 }
 
@@ -36,6 +36,14 @@ export function stopped(job) {
 export function outcomeOf(thrown, job) {
   // Whatever it throws once it was stopped, it throws because of that.
   if (job.stopReason !== undefined) return stopped(job);
+  try {
+    return failureOf(thrown);
+  } catch {
+    return failed("Error", "the handler threw what cannot be read");
+  }
+}
+
+function failureOf(thrown) {
   if (!(thrown instanceof Error)) return failed("Error", thrown);
   const type = thrown.name !== "Error" ? thrown.name : (thrown.constructor?.name ?? "Error");
   if (thrown instanceof Permanent) {

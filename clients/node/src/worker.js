@@ -18,7 +18,7 @@ import { Worker as Thread } from "node:worker_threads";
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
 import { OutlastError, Refused, UsageError } from "./errors.js";
-import { completed, failed, isFinal, outcomeOf, textOf } from "./outcome.js";
+import { completed, failed, isFinal, outcomeOf, stopped, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -49,6 +49,7 @@ const setting = (name, standard) => {
 export class Worker {
   #transport;
   #running = new Set();
+  #attempts = 0;
   #signals = 0;
   #wasOrderedToEnd = false;
   #isDraining = false;
@@ -61,6 +62,8 @@ export class Worker {
   // When the latest heartbeat that was answered was sent; the thread of heartbeats writes it.
   #answered = new Float64Array(new SharedArrayBuffer(8));
   #thread;
+  // The thread of heartbeats has ended.
+  #isMute = false;
   #wake = () => {};
 
   constructor(app, options = {}) {
@@ -95,6 +98,7 @@ export class Worker {
     });
     this.#thread.on("message", (message) => this.#heard(message));
     this.#thread.on("error", (error) => this.log(`heartbeats: ${error.stack}`));
+    this.#thread.on("exit", () => (this.#isMute = true));
     const fetches = this.#fetches();
     try {
       return await this.#work(fetches);
@@ -133,6 +137,14 @@ export class Worker {
     for (;;) {
       await sleep(TICK);
       const time = now(), attempts = [...this.#running];
+      if (this.#isMute) {
+        this.log("no heartbeats any more: the worker ends, and its jobs run elsewhere");
+        this.#isDraining = true;
+        for (const { job } of attempts) job.stop("lost");
+        // So that handlers hear of it.
+        await sleep(TICK);
+        return 1;
+      }
       this.#keepTimes(attempts, time);
       if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
@@ -155,7 +167,7 @@ export class Worker {
       if (reportsEnd === Infinity && time >= stopsEnd) {
         reportsEnd = time + REPORT_WINDOW;
         const left = attempts.filter((attempt) => !attempt.performed);
-        if (left.length > 0) await this.#handBackAndExit(left);
+        if (left.length > 0) await this.#handBackAndExit();
       }
       if (time >= reportsEnd) {
         this.log(`${attempts.length} jobs are left: they run elsewhere when the lease is over`);
@@ -189,16 +201,20 @@ export class Worker {
     return 0;
   }
 
-  /** Hands back jobs whose handlers do not end. None of them runs on while another program reports. */
-  async #handBackAndExit(left) {
+  /**
+   * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
+   * What other handlers have come to is reported as well.
+   */
+  async #handBackAndExit() {
     await this.#thread.terminate();
-    this.log(`${left.length} handlers do not end: the process ends with them`);
-    const { fields } = failed("shutdown", "the worker shuts down, and the handler did not end in time");
-    const reports = left.map((attempt) => ({ ...this.#about(attempt.raw), ...fields }));
+    this.log("handlers do not end: the process ends with them");
+    const reports = [...this.#running].map(({ raw, job, outcome = stopped(job) }) => [
+      outcome.path, { ...this.#about(raw), ...outcome.fields },
+    ]);
     const input = JSON.stringify({ settings: this.#transport.settings, worker: this.id, reports });
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
-    this.log(status === 0 ? `${left.length} jobs handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
+    this.log(status === 0 ? `${reports.length} jobs reported or handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
     process.exit(status === 0 ? 0 : 1);
   }
 
@@ -207,16 +223,18 @@ export class Worker {
   #tell(beat = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
     const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
-    this.#thread?.postMessage({ state, jobs, beat });
+    const attempts = [...this.#running].map(({ number }) => number);
+    this.#thread?.postMessage({ state, jobs, attempts, beat });
   }
 
-  #heard({ failed: reason, answer }) {
+  #heard({ failed: reason, answer, attempts }) {
     if (reason !== undefined) this.log(`no heartbeat: ${reason}`);
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
     const stale = new Set(answer.stale_jobs ?? []);
-    for (const { job, performed } of this.#running) {
-      if (!stale.has(job.id) || performed) continue;
+    for (const { job, number, performed } of this.#running) {
+      // One that began after that heartbeat is a newer claim.
+      if (!stale.has(job.id) || !attempts.includes(number) || performed) continue;
       this.log(`job ${job.id} is stopped: it was cancelled or runs elsewhere`);
       job.stop("cancelled");
     }
@@ -292,7 +310,7 @@ export class Worker {
 
   #start(fetched) {
     const job = new JobContext(fetched, this.#transport);
-    const attempt = { raw: fetched, job, began: now(), performed: false, ended: undefined };
+    const attempt = { raw: fetched, job, number: ++this.#attempts, began: now(), performed: false, ended: undefined };
     // A claim after one that this worker has lost: two never run at the same time here.
     const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");
@@ -316,6 +334,7 @@ export class Worker {
     } else {
       outcome = await this.#perform(job);
     }
+    attempt.outcome = outcome;
     attempt.performed = true;
     this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
     await this.#report(attempt, outcome);
@@ -352,6 +371,7 @@ export class Worker {
         if (error instanceof Refused) {
           if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
             outcome = failed("invalid_result", error.message, { retryable: false });
+            attempt.outcome = outcome;
             continue;
           }
           if (error.status === 409) {

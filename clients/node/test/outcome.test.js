@@ -14,6 +14,9 @@ test("results and errors are reported", () => {
     [new Odd("x"), "Odd", true],
     [new Permanent("never", "bad"), "bad", false],
     ["text", "Error", true],
+    [Object.create(null), "Error", true],
+    [Object.defineProperty(new Error("x"), "message", { get: () => nothing.at.all }), "Error", true],
+    [Object.defineProperty(new Error("x"), "stack", { value: 7 }), "Error", true],
   ]) {
     const { error } = outcomeOf(thrown, job()).fields;
     assert.deepEqual([error.type, error.retryable], [type, retryable]);

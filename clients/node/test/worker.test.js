@@ -1,7 +1,12 @@
 // Workers of a server that the test plays.
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -10,7 +15,7 @@ import { Outlast, Worker } from "../src/index.js";
 const job = (id = "j", more = {}) => ({ id, type: "t", args: [], attempt: 1, lease: `lease-${id}`, ...more });
 
 /** Hands out `jobs`, answers heartbeats with `beat`, and reports with the status of `answer(path, body)`. */
-async function begin(t, handler, jobs, options = {}) {
+async function play(t, jobs) {
   const site = { jobs, beat: { state: "running" }, reports: [], lines: [], answer: () => 200 };
   const server = createServer(async (request, response) => {
     let text = "";
@@ -28,16 +33,23 @@ async function begin(t, handler, jobs, options = {}) {
   });
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   site.url = `http://127.0.0.1:${server.address().port}`;
+  t.after(() => {
+    server.close();
+    server.closeAllConnections?.();
+  });
+  return site;
+}
+
+async function begin(t, handler, jobs, options = {}) {
+  const site = await play(t, jobs);
   const app = new Outlast(site.url);
   app.job("t", handler);
   const log = (line) => site.lines.push(line);
-  const worker = new Worker(app, { lease: 1200, grace: 10_000, signals: false, log, ...options });
+  const worker = new Worker(app, { lease: 3000, grace: 10_000, signals: false, log, ...options });
   const code = worker.run();
   t.after(async () => {
     worker.stop();
     await code;
-    server.close();
-    server.closeAllConnections?.();
   });
   return { site, worker, code };
 }
@@ -54,7 +66,7 @@ test("a signal after an ordered drain is the first one", async (t) => {
   let runs = false;
   const handler = async (job) => {
     runs = true;
-    await job.sleep(1500);
+    await job.sleep(2500);
   };
   const { site, worker, code } = await begin(t, handler, [job()]);
   await waitFor(() => runs);
@@ -75,7 +87,7 @@ test("a second claim of a job without lease is kept", async (t) => {
   await waitFor(() => runs === 1);
   site.jobs.push(job("j", { lease: undefined, attempt: 2 }));
   await waitFor(() => runs === 2 && site.reports.length === 1);
-  await sleep(500);
+  await sleep(800);
   assert.deepEqual(listed, ["j"]);
 });
 
@@ -92,4 +104,60 @@ test("a report that is not allowed is repeated", async (t) => {
   site.jobs.push(job());
   await waitFor(() => site.reports.length === 3);
   assert.deepEqual(ends(site), ["j ack", "j ack", "j ack"]);
+});
+
+test("what has completed is reported so by the program that hands back", async (t) => {
+  const site = await play(t, [job("done"), job("deaf", { args: [60_000] })]);
+  site.answer = async (path) => {
+    if (path !== "ack" || site.reports.length > 1) return 200;
+    await sleep(3000);
+    return 503;
+  };
+  const code = `
+    import { Outlast, Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+    const app = new Outlast("${site.url}");
+    app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
+    process.exit(await new Worker(app, { grace: 0, stopWindow: 300 }).run());`;
+  const folder = await mkdtemp(join(tmpdir(), "outlast-"));
+  await writeFile(join(folder, "worker.mjs"), code);
+  const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
+  t.after(async () => {
+    worker.kill("SIGKILL");
+    await rm(folder, { recursive: true });
+  });
+  await waitFor(() => site.reports.length > 0);
+  worker.kill("SIGTERM");
+  assert.deepEqual((await once(worker, "exit"))[0], 0);
+  assert.deepEqual(ends(site), ["done ack", "done ack", "deaf shutdown"]);
+});
+
+test("only attempts that a heartbeat has listed are stopped by its answer", async (t) => {
+  let runs = 0;
+  const handler = (job) => (++runs === 1 ? job.sleep(30_000) : job.sleep(1500));
+  const { site } = await begin(t, handler, [job()], { lease: 6000 });
+  await waitFor(() => runs === 1);
+  let answered = false;
+  site.beats = async ({ active_jobs: listed }) => {
+    if (answered || listed.length === 0) return site.beat;
+    answered = true;
+    // While this answer is on its way, the job comes again with another lease.
+    site.jobs.push(job("j", { lease: "lease-2", attempt: 2 }));
+    await waitFor(() => runs === 2);
+    return { state: "running", stale_jobs: ["j"] };
+  };
+  await waitFor(() => site.reports.length === 2);
+  assert.deepEqual(ends(site), ["j shutdown", "j ack"]);
+});
+
+test("a worker without its thread of heartbeats ends", async (t) => {
+  let thread;
+  process.once("worker", (made) => (thread = made));
+  let reason;
+  const handler = async (job) => job.sleep(30_000).catch(() => (reason = job.stopReason));
+  const { site, code } = await begin(t, handler, [job()]);
+  await waitFor(() => thread !== undefined && site.jobs.length === 0);
+  await sleep(300);
+  await thread.terminate();
+  assert.equal(await Promise.race([code, sleep(5000)]), 1);
+  assert.equal(reason, "lost");
 });

@@ -1,7 +1,11 @@
 """Workers of a server that the test plays."""
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -12,7 +16,7 @@ from unittest import mock
 from outlast import Outlast, Worker, current_job
 
 from . import handlers
-from .test_runners import wait_for
+from .test_runners import ROOT, wait_for
 
 
 class Server:
@@ -73,7 +77,7 @@ class Workers(unittest.TestCase):
         self.addCleanup(server.close)
         app = Outlast(server.url)
         app.job(options.pop("type", "t"))(handler)
-        worker = Worker(app, **{"lease": 1.2, "grace": 10, **options})
+        worker = Worker(app, **{"lease": 3, "grace": 10, **options})
         thread = threading.Thread(target=lambda: setattr(thread, "code", worker.run()))
         thread.start()
 
@@ -87,7 +91,7 @@ class Workers(unittest.TestCase):
         return server, worker, thread
 
     def test_a_signal_after_an_ordered_drain_is_the_first_one(self):
-        server, worker, thread = self.begin(lambda: current_job().sleep(1.5), job())
+        server, worker, thread = self.begin(lambda: current_job().sleep(2.5), job())
         wait_for(lambda: worker._running)
         server.beat = {"state": "terminate"}
         wait_for(lambda: worker._is_draining)
@@ -153,6 +157,50 @@ class Workers(unittest.TestCase):
             wait_for(path.exists)
             server.beat = {"state": "running", "stale_jobs": ["j"]}
             wait_for(lambda: server.reports)
+
+
+    def test_what_has_completed_is_reported_so_by_the_program_that_hands_back(self):
+        server = Server(job("done"), job("deaf", args=[60]))
+        self.addCleanup(server.close)
+
+        def answer(path, _body):
+            if path == "ack" and len(server.reports) == 1:
+                time.sleep(3)
+                return 503
+            return 200
+
+        server.answer = answer
+        code = (
+            "import time\n"
+            "from outlast import Outlast, Worker\n"
+            f"app = Outlast({server.url!r})\n"
+            "app.job('t')(lambda seconds=0: time.sleep(seconds))\n"
+            "raise SystemExit(Worker(app, grace=0, stop_window=0.3).run())\n"
+        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        command = [sys.executable, "-c", code]
+        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
+            wait_for(lambda: server.reports)
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(20), 0)
+        ends = [("done", "ack"), ("done", "ack"), ("deaf", "shutdown")]
+        self.assertEqual(server.ends(), ends)
+
+
+    def test_a_signal_interrupts_no_lock(self):
+        """A handler of signals that takes a lock may wait for what it has interrupted."""
+        worker = Worker(self.app())
+        worker._beat_wanted = mock.Mock()
+        restore = worker._catch_signals()
+        self.addCleanup(restore)
+        signal.raise_signal(signal.SIGTSTP)
+        self.assertTrue(worker._is_quiet)
+        worker._beat_wanted.set.assert_not_called()
+
+    def app(self):
+        app = Outlast("http://127.0.0.1:9")
+        app.job("t")(lambda: None)
+        return app
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import time
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, Sequence, Tuple
 
 from .backoff import Backoff
 from .errors import OutlastError, Refused
@@ -25,9 +25,12 @@ REPORT_MAX = 5.0
 
 
 def hand_back_and_exit(
-    settings: Settings, worker: str, reports: Sequence[Mapping[str, Any]]
+    settings: Settings, worker: str, reports: Sequence[Tuple[str, Mapping[str, Any]]]
 ) -> int:
-    """Ends all threads of this process and hands the jobs back. It does not return."""
+    """Ends all threads of this process and sends the reports. It does not return.
+
+    Each is `ack` or `nack`, and what to say.
+    """
     said = {
         "servers": ",".join(settings.servers),
         "token": settings.token,
@@ -64,7 +67,7 @@ def main(descriptor: int) -> None:
     )
     end_children()
     transport, end = Transport(settings), time.monotonic() + REPORT_MAX
-    left = sum(not report(transport, body, end) for body in said["reports"])
+    left = sum(not report(transport, path, body, end) for path, body in said["reports"])
     if left:
         print(f"{left} jobs are left: they run elsewhere when the lease is over", file=sys.stderr)
         sys.exit(1)
@@ -73,7 +76,7 @@ def main(descriptor: int) -> None:
         transport.once("POST", "/ojs/v1/workers/heartbeat", encode(goodbye), timeout=2)
     except OutlastError:
         pass
-    print(f"{len(said['reports'])} jobs handed back; ended", file=sys.stderr)
+    print(f"{len(said['reports'])} jobs reported or handed back; ended", file=sys.stderr)
 
 
 def end_children() -> None:
@@ -95,12 +98,12 @@ def is_final(refused: Refused) -> bool:
     return refused.status < 500 and refused.status not in (401, 403) and not refused.is_for_now
 
 
-def report(transport: Transport, body: Mapping[str, Any], end: float) -> bool:
+def report(transport: Transport, path: str, body: Mapping[str, Any], end: float) -> bool:
     backoff = Backoff()
     while time.monotonic() < end:
         try:
             timeout = max(end - time.monotonic(), 0.1)
-            transport.once("POST", "/ojs/v1/workers/nack", encode(body), timeout=timeout)
+            transport.once("POST", f"/ojs/v1/workers/{path}", encode(body), timeout=timeout)
             return True
         except Refused as refused:
             # 409: it is not this worker's any more.

@@ -28,7 +28,7 @@ from .context import JobContext
 from .errors import OutlastError, Refused, UsageError
 from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
-from .outcome import Outcome, failed
+from .outcome import Outcome, failed, stopped
 from .processes import Processes
 from .runners import InLoop, InProcess, InThread, Loop, Runner
 from .transport import Transport, encode
@@ -64,6 +64,7 @@ class Attempt:
         self.began = now()
         #: Set when the handler has ended: what is left is the report.
         self.performed = threading.Event()
+        self.outcome: Optional[Outcome] = None
         self.before: Optional[Attempt] = None
 
     def about(self, worker: str) -> Dict[str, Any]:
@@ -130,6 +131,8 @@ class Worker:
         self._is_draining = False
         self._is_quiet = self._was_ordered_quiet = False
         self._beat_wanted = threading.Event()
+        # A signal has something to tell with the next heartbeat.
+        self._has_news = False
         self._beat_lock = threading.Lock()
         self._is_over = threading.Event()
         self._fetch_has_ended = threading.Event()
@@ -175,8 +178,9 @@ class Worker:
                 os._exit(1)
 
         def on_quiet(number: int, _frame: Any) -> None:
+            # No lock is taken here: what the signal interrupts may hold it.
             self._is_quiet = number == signal.SIGTSTP
-            self._beat_wanted.set()
+            self._has_news = True
 
         handlers = {
             signal.SIGTERM: on_stop,
@@ -195,11 +199,16 @@ class Worker:
                 attempts = list(self._running)
             time = now()
             self._keep_times(attempts, time)
+            if self._has_news:
+                self._has_news = False
+                self._beat_wanted.set()
             if (self._signals or self._was_ordered_to_end) and not self._is_draining:
                 log.info("draining: %d jobs run, for %g s at most", len(attempts), self.grace)
                 self._is_draining = True
                 self._beat_wanted.set()
                 grace_ends = time + self.grace
+                # What began meanwhile is seen the next time.
+                continue
             if self._signals > 1 and time < grace_ends:
                 grace_ends = time
                 self.stop_window = min(self.stop_window, FORCED_WINDOW)
@@ -216,7 +225,7 @@ class Worker:
                 reports_end = time + REPORT_WINDOW
                 left = [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
                 if left:
-                    return self._hand_back(left)
+                    return self._hand_back()
             if time >= reports_end:
                 log.error(
                     "%d jobs are left: they run elsewhere when the lease is over", len(attempts)
@@ -256,11 +265,18 @@ class Worker:
         log.info("ended")
         return 0
 
-    def _hand_back(self, left: Sequence[Attempt]) -> int:
-        """Hands back jobs whose handlers do not end, together with the process that runs them."""
-        log.warning("%d handlers do not end: the process ends with them", len(left))
-        outcome = failed("shutdown", "the worker shuts down, and the handler did not end in time")
-        reports = [{**attempt.about(self.id), **outcome.fields} for attempt in left]
+    def _hand_back(self) -> int:
+        """Hands back jobs whose handlers do not end, together with the process that runs them.
+
+        What other handlers have come to is reported as well: nothing else of this process is left.
+        """
+        log.warning("handlers do not end: the process ends with them")
+        with self._changed:
+            attempts = list(self._running)
+        reports = []
+        for attempt in attempts:
+            outcome = attempt.outcome or stopped(attempt.job)
+            reports.append((outcome.path, {**attempt.about(self.id), **outcome.fields}))
         return hand_back_and_exit(self._transport.settings, self.id, reports)
 
     # Heartbeats.
@@ -427,6 +443,7 @@ class Worker:
         except Exception as error:
             log.exception("job %s", job.id)
             outcome = failed("worker_error", f"{type(error).__name__}: {error}")
+        attempt.outcome = outcome
         attempt.performed.set()
         text = "handed back" if outcome.fields.get("requeue") else outcome.text
         log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
@@ -454,6 +471,7 @@ class Worker:
             except Refused as refused:
                 if refused.status in (400, 413, 422) and outcome.path == "ack":
                     outcome = failed("invalid_result", str(refused), retryable=False)
+                    attempt.outcome = outcome
                     continue
                 if refused.status == 409:
                     log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)

@@ -134,7 +134,7 @@ class Workers(unittest.TestCase):
         )
 
 
-    def test_a_report_that_is_not_allowed_is_repeated_with_the_token_of_the_time(self):
+    def test_a_report_that_is_not_allowed_is_repeated_while_the_token_is_refused(self):
         server, worker, _thread = self.begin(lambda: None)
         statuses = [401, 403, 200]
         server.answer = lambda _path, _body: statuses.pop(0)

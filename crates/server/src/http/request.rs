@@ -96,7 +96,7 @@ impl ApiRequest {
         Ok(self)
     }
 
-    /// Refuses an order that was sent by a page of another site, whoever the client is: a proxy may
+    /// Refuses an order that was sent by a page of another site, however the client is identified: a proxy may
     /// have added its token.
     pub(super) fn of_own_page(self) -> Result<Self, ApiError> {
         csrf::check_page(&self.parts)?;

@@ -1,13 +1,15 @@
 //! The benchmarks behind `outlast bench`: a server measured next to what the machine itself manages.
 //!
 //! ```text
-//! Suite ─▶ baselines, memory, enqueue, bulk, drain, latency, limits, restart ─▶ Report
+//! Suite ─▶ baselines, memory, enqueue, bulk, drain, latency, limits, workflows, restart
+//!       ─▶ Report
 //! ```
 //!
 //! - [`suite`]: which measurements run, where and in which order
 //! - [`baselines`]: disk, SQLite, PostgreSQL and HTTP without Outlast
 //! - [`target`]: the server that is measured; [`fixture`]: a server with workers that are killed
-//! - [`enqueue`], [`drain`], [`latency`], [`limits`], [`memory`], [`restart`]: one measurement each
+//! - [`enqueue`], [`drain`], [`latency`], [`limits`], [`memory`], [`restart`],
+//!   [`workflows`]: one measurement each
 //! - [`server`] and [`scratch`]: servers and databases of our own
 //! - [`connection`] and [`produce`]: a cheap HTTP client; [`workers`]: workers of the SDK
 //! - [`figures`] and [`report`]: medians and spread, as JSON and as tables
@@ -36,6 +38,7 @@ mod server;
 mod suite;
 mod target;
 mod workers;
+mod workflows;
 
 pub use fill::Fill;
 pub use measurement::Measurement;

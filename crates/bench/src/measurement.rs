@@ -19,19 +19,22 @@ pub enum Measurement {
     Latency,
     /// Jobs per second with keys and limits, compared with jobs that have none.
     Limits,
+    /// Jobs per second as steps of workflows, compared with jobs of none.
+    Workflows,
     /// From a kill until work continues.
     Restart,
 }
 
 impl Measurement {
     /// What runs when everything is asked for.
-    pub const DEFAULT: [Self; 7] = [
+    pub const DEFAULT: [Self; 8] = [
         Self::Memory,
         Self::Enqueue,
         Self::Bulk,
         Self::Drain,
         Self::Latency,
         Self::Limits,
+        Self::Workflows,
         Self::Restart,
     ];
 
@@ -44,13 +47,14 @@ impl Measurement {
             | Self::Restart
             | Self::DrainRestarted
             | Self::DrainAcross
-            | Self::Limits => false,
+            | Self::Limits
+            | Self::Workflows => false,
         }
     }
 
     /// Whether it needs a server of our own, with either store.
     #[must_use]
     pub const fn needs_own_server(self) -> bool {
-        matches!(self, Self::DrainRestarted | Self::DrainAcross | Self::Limits)
+        matches!(self, Self::DrainRestarted | Self::DrainAcross | Self::Limits | Self::Workflows)
     }
 }

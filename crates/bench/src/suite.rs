@@ -18,7 +18,7 @@ use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::target::Target;
-use crate::{baselines, drain, enqueue, latency, limits, memory, restart, server};
+use crate::{baselines, drain, enqueue, latency, limits, memory, restart, server, workflows};
 
 /// Everything that was asked for.
 #[derive(Debug)]
@@ -56,10 +56,14 @@ impl Suite {
             if what.runs_on_any_server() || what.needs_own_server() {
                 // Each has its own store: what one leaves behind is not the next one's load.
                 let mut target = self.target().await?;
-                if *what == Measurement::Limits {
-                    figures.extend(limits::measure(&target, &self.plan).await?);
-                } else {
-                    figures.push(self.one(*what, &mut target).await?);
+                match what {
+                    Measurement::Limits => {
+                        figures.extend(limits::measure(&target, &self.plan).await?);
+                    }
+                    Measurement::Workflows => {
+                        figures.extend(workflows::measure(&target, &self.plan).await?);
+                    }
+                    _ => figures.push(self.one(*what, &mut target).await?),
                 }
                 target.close().await?;
             }
@@ -104,7 +108,10 @@ impl Suite {
             Measurement::DrainRestarted => drain::restarted(target, &self.plan).await?,
             Measurement::DrainAcross => drain::across(target, &self.plan).await?,
             Measurement::Latency => latency::measure(target, &self.plan).await?,
-            Measurement::Memory | Measurement::Restart | Measurement::Limits => {
+            Measurement::Memory
+            | Measurement::Restart
+            | Measurement::Limits
+            | Measurement::Workflows => {
                 return Err(Failure::failed(format!("{what:?} is not one figure")));
             }
         };

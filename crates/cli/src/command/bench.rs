@@ -37,6 +37,9 @@ enum What {
     Latency,
     /// Enqueue and drain of jobs with keys, limits, shares and unique keys, compared with others
     Limits,
+    /// No-op jobs per second as steps of chains and items of groups, compared with jobs of no
+    /// workflow
+    Workflows,
     /// From a kill -9 of an engine, a worker or a server until work continues
     Restart,
 }
@@ -53,6 +56,7 @@ impl What {
             Self::DrainAcross => Some(Measurement::DrainAcross),
             Self::Latency => Some(Measurement::Latency),
             Self::Limits => Some(Measurement::Limits),
+            Self::Workflows => Some(Measurement::Workflows),
             Self::Restart => Some(Measurement::Restart),
         }
     }
@@ -85,8 +89,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Jobs per round [default: enqueue 50000, bulk 100000, drain 100000, drain-restarted and
-    /// drain-across 200000, latency 1000,
-    /// limits 20000]
+    /// drain-across 200000, latency 1000, limits and workflows 20000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     jobs: Option<u32>,
     /// Seconds per round of enqueue and bulk, instead of a number of jobs
@@ -166,8 +169,8 @@ impl Args {
             what.runs_on_any_server() || (what.needs_own_server() && self.database.is_some())
         };
         if is_named && !wanted.iter().all(of_named) {
-            let what = "memory, restart, limits and drain-restarted start servers of their own, \
-                        the first two with the embedded store";
+            let what = "memory, restart, limits, workflows and drain-restarted start servers of their \
+                        own, the first two with the embedded store";
             return Err(Failure::usage(what)
                 .with_hint("add --embedded, or leave --server and --database out"));
         }

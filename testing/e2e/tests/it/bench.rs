@@ -208,6 +208,18 @@ fn limits_shares_and_unique_keys_are_measured_beside_plain_jobs() {
 }
 
 #[test]
+fn chains_and_groups_are_measured_beside_plain_jobs() {
+    let report = bench(&["workflows", "--rounds", "2", "--jobs", "30", "--embedded"]);
+    let expected = ["workflows.plain", "workflows.chain", "workflows.group"];
+    assert_eq!(names(&report), expected);
+    for name in expected {
+        let result = result(&report, name);
+        assert_eq!(check_shape(result, &["per_second"]), 2, "{result}");
+        assert_eq!(result["of_plain"].is_f64(), !name.ends_with("plain"), "{result}");
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_in_words() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str], code: i32, named: &str| {

@@ -5,6 +5,7 @@ mod entry;
 mod environment;
 mod job_keys;
 mod retry;
+pub(crate) mod warm;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,6 +24,7 @@ pub use entry::{EntryPoint, Program};
 pub use environment::{SecretAs, SecretSpec};
 pub(crate) use job_keys::JobKeys;
 pub use retry::{OnExhaustion, RetrySpec};
+pub use warm::WarmSpec;
 
 use crate::environment::PackEnvironment;
 use crate::output::{self, OutputFormat};
@@ -84,6 +86,8 @@ pub struct Action {
     pub own_interpreter: Option<String>,
     /// The environment of its pack that it runs in, if the pack has one for its runner.
     pub environment_of_pack: Option<Arc<PackEnvironment>>,
+    /// How interpreters are kept warm for it, if they are.
+    pub warm: Option<WarmSpec>,
     keys: JobKeys,
     parameters: Parameters,
     entry: Entry,

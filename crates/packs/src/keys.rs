@@ -40,6 +40,7 @@ pub(crate) const PACK: Keys = Keys {
         "keywords",
         "python",
         "node",
+        "warm",
         "meta",
         "system",
         "is_standard",
@@ -100,6 +101,7 @@ pub(crate) const ACTION: Keys = Keys {
         "secrets",
         "python",
         "node",
+        "warm",
         "output_schema",
         "output",
         "examples",
@@ -153,6 +155,9 @@ pub(crate) const RETRY: Keys = Keys {
 
 /// Keys of one of an action's `secrets`.
 pub(crate) const SECRET: Keys = Keys { here: &["as", "from"], elsewhere: &[] };
+
+/// Keys of `warm`, in an action or a pack.
+pub(crate) const WARM: Keys = Keys { here: &["preload", "idle"], elsewhere: &[] };
 
 impl Keys {
     /// Returns what is done with a key.

@@ -33,7 +33,7 @@ mod yaml;
 
 pub use action::{
     Action, EntryPoint, OnDrain, OnExhaustion, Overlap, OwnInterpreter, PackPolicy, Program,
-    RetrySpec, Runner, SecretAs, SecretSpec,
+    RetrySpec, Runner, SecretAs, SecretSpec, WarmSpec,
 };
 pub use error::PackError;
 pub use note::Note;

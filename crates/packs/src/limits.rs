@@ -18,6 +18,9 @@ pub const DIGEST_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How many violations one check names: enough to correct a request, few enough to read.
 pub const VIOLATIONS_MAX: usize = 20;
 
+/// Most modules that one action has imported ahead: more than any real one names.
+pub const PRELOAD_MAX: usize = 64;
+
 /// How deep parameters and schemas are followed; deeper parts keep no defaults and are
 /// masked whole. Requests are no deeper than this.
 pub const DEPTH_MAX: usize = 64;

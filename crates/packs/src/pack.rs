@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
-use crate::action::{Action, InLanguage, PackFile, Reading, is_name};
+use crate::action::{Action, InLanguage, PackFile, Reading, WarmSpec, is_name, warm};
 use crate::digest;
 use crate::environment::{EnvironmentKind, PackEnvironment};
 use crate::error::PackError;
@@ -65,6 +66,15 @@ struct Manifest {
     tags: Option<Vec<String>>,
     python: Option<String>,
     node: Option<String>,
+    warm: At<Value>,
+}
+
+/// What the actions of a pack have from its `pack.yaml`, unless their own files say otherwise.
+#[derive(Clone, Copy)]
+struct OfPack<'a> {
+    python: InLanguage<'a>,
+    node: InLanguage<'a>,
+    warm: Option<&'a WarmSpec>,
 }
 
 /// Folders and files that other systems act on and this one does not.
@@ -137,6 +147,7 @@ impl Pack {
         let keys = document.mapping()?;
         let manifest: Manifest = document.read()?;
         let reference = reference(&document, &manifest)?;
+        let warm = warm_of(&document, &manifest)?;
         let mut notes = document.check_keys(&keys, &keys::PACK)?;
         // A folder that cannot be listed is noted with the digest.
         notes.extend(passed_over(source).unwrap_or_default());
@@ -167,7 +178,12 @@ impl Pack {
         let language = |own, environment| InLanguage { own, environment };
         let python_of_pack = language(manifest.python.as_deref(), python.as_ref());
         let node_of_pack = language(manifest.node.as_deref(), node.as_ref());
-        pack.read_actions(source, python_of_pack, node_of_pack)?;
+        let of_pack = OfPack { python: python_of_pack, node: node_of_pack, warm: warm.as_ref() };
+        pack.read_actions(source, of_pack)?;
+        if warm.is_some() && !pack.actions.iter().any(|action| action.warm.is_some()) {
+            let message = "key `warm` has no effect: no Python action of the pack uses it";
+            pack.notes.push(Note::new(document.file(), message));
+        }
         for environment in [python, node].into_iter().flatten() {
             pack.keep_if_used(source, environment);
         }
@@ -211,15 +227,12 @@ impl Pack {
         self.notes.push(Note::new(&source.label(environment.manifest().file()), message));
     }
 
-    fn read_actions(
-        &mut self,
-        source: &Source,
-        python: InLanguage<'_>,
-        node: InLanguage<'_>,
-    ) -> Result<(), PackError> {
+    fn read_actions(&mut self, source: &Source, of_pack: OfPack<'_>) -> Result<(), PackError> {
+        let OfPack { python, node, warm } = of_pack;
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         for (stem, path) in definitions(source, "actions")? {
-            let pack = PackFile { reference: &self.reference, enabled: self.enabled, python, node };
+            let (reference, enabled) = (self.reference.as_str(), self.enabled);
+            let pack = PackFile { reference, enabled, python, node, warm };
             let read = source.text(&path).and_then(|text| {
                 let Some(text) = text else { return Ok(None) };
                 let document = Document::new(source.label(&path), text);
@@ -312,6 +325,12 @@ fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackErr
     }
     let problem = format!("ref `{}` is not a pack's name", reference.value);
     Err(document.fault(line(reference), problem, REMEDY))
+}
+
+fn warm_of(document: &Document, manifest: &Manifest) -> Result<Option<WarmSpec>, PackError> {
+    let Some(given) = &manifest.warm else { return Ok(None) };
+    warm::read(&given.value)
+        .map_err(|problem| document.fault(line(given), format!("warm: {problem}"), warm::REMEDY))
 }
 
 fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {

@@ -36,6 +36,7 @@ use self::stop::Command;
 use crate::process::OwnProgram;
 use crate::process::containment::Containment;
 use crate::process::resources::Enforcement;
+use crate::warm::WarmProcess;
 
 /// Between SIGTERM and SIGKILL, unless an action says otherwise.
 pub const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -78,6 +79,8 @@ pub struct AttemptSpec {
     pub private_folder: Option<PathBuf>,
     /// The program to execute as the shim.
     pub shim: OwnProgram,
+    /// What forks the job. If it cannot, the program is executed.
+    pub warm: Option<WarmProcess>,
 }
 
 impl AttemptSpec {
@@ -105,6 +108,7 @@ impl AttemptSpec {
             hidden: Vec::new(),
             private_folder: None,
             shim: OwnProgram::running(),
+            warm: None,
         }
     }
 }

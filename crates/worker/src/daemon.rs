@@ -75,6 +75,7 @@ use crate::probe::Probe;
 use crate::resources::Enforcement;
 use crate::runtime::{Interpreters, Runtime};
 use crate::secrets::Secrets;
+use crate::warm::WarmProcesses;
 
 /// Beyond SIGTERM, SIGKILL and its proof: reading and reporting the last output.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -205,7 +206,8 @@ pub async fn run(
             let source = status::Source { name, control: control_of_status, stage };
             let answering = tokio::spawn(status::answer(root.path(), source));
             let (catalog, disk) = (Arc::clone(&runner.catalog), runner.disk.clone());
-            let keeper = tokio::spawn(catalog::keep(catalog, control, reload));
+            let asked = catalog::Asked { reload, warm: runner.warm.clone() };
+            let keeper = tokio::spawn(catalog::keep(catalog, control, asked));
             let staying = tokio::spawn(root.stay());
             let ended = worker.run(runner, queue).await;
             keeper.abort();
@@ -314,8 +316,7 @@ async fn start(
     }
     let enforcement = Enforcement::find();
     say_ready(&config, &probe, &actions);
-    let holding = Holding { containment: probe.chosen, enforcement };
-    let _ = catalog.about.set(about(&config, &holding));
+    let _ = catalog.about.set(about(&config, &Holding { containment: probe.chosen, enforcement }));
     let worker = describe(&config, &actions, catalog.describe(&actions))?;
     let disk = DiskThreads::start(config.concurrency).map_err(StartError::Threads)?;
     let health = Health::new(Needs {
@@ -331,6 +332,7 @@ async fn start(
     });
     let runner = ActionRunner {
         catalog,
+        warm: WarmProcesses::new(config.program.clone(), root.attempts()),
         announcer,
         crash_point: CrashPoint::of(&config.variables),
         stage: watch::Sender::new(Stage::Running),

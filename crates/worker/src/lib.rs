@@ -10,6 +10,7 @@
 //! - [`containment`]: what keeps a tree together; [`probe`]: which kind works on this host
 //! - [`handover`]: keeping what a worker was given out of sight of its jobs
 //! - [`signals`]: the inherited state of signals, put in order
+//! - [`warm`]: interpreters that have imported what actions need, and are forked for attempts
 //! - [`runtime`]: from an entry point to a program and its arguments
 //! - [`installer`]: making the environments of packs, before attempts run
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print
@@ -31,6 +32,7 @@ pub mod probe;
 mod process;
 pub mod runtime;
 pub mod secrets;
+pub mod warm;
 
 pub use process::{
     OwnProgram, at_exit, containment, handover, keeper, resources, shim, signals, spawner,

@@ -18,8 +18,8 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use super::{
-    Action, Entry, JobKeys, OnDrain, Overlap, PackPolicy, RetrySpec, Runner, SecretSpec,
-    environment, is_name, retry,
+    Action, Entry, JobKeys, OnDrain, Overlap, PackPolicy, RetrySpec, Runner, SecretSpec, WarmSpec,
+    environment, is_name, retry, warm,
 };
 use crate::duration;
 use crate::environment::{EnvironmentKind, PackEnvironment};
@@ -48,6 +48,7 @@ pub(crate) struct PackFile<'a> {
     pub(crate) enabled: bool,
     pub(crate) python: InLanguage<'a>,
     pub(crate) node: InLanguage<'a>,
+    pub(crate) warm: Option<&'a WarmSpec>,
 }
 
 /// What scripts in one language have from their pack.
@@ -104,6 +105,7 @@ struct Definition {
     secrets: At<Value>,
     python: At<String>,
     node: At<String>,
+    warm: At<Value>,
 }
 
 /// The interpreter of a virtual environment, from the pack's folder.
@@ -145,6 +147,7 @@ impl Reading<'_> {
             (Runner::Node, definition.node.is_some()),
         ];
         let of_pack = [(Runner::Python, self.pack.python.own), (Runner::Node, self.pack.node.own)];
+        let names_warm = definition.warm.is_some();
         let action = self.build(reference, definition)?;
         let file = self.document.file();
         let is_named = named.contains(&(action.runner, true))
@@ -153,6 +156,10 @@ impl Reading<'_> {
         {
             let message =
                 format!("key `{runner}` has no effect: this is a {} action", action.runner);
+            notes.push(Note::new(file, message));
+        }
+        if names_warm && action.runner != Runner::Python {
+            let message = format!("key `warm` has no effect: this is a {} action", action.runner);
             notes.push(Note::new(file, message));
         }
         notes.extend(passed_over(&action, is_named).map(|message| Note::new(file, message)));
@@ -170,6 +177,7 @@ impl Reading<'_> {
         })?;
         let runner = self.runner(definition.runner_type.as_ref())?;
         let interpreted = self.interpreted(runner, &definition)?;
+        let warm = self.warm(definition.warm.as_ref())?;
         let parameters = self.parameters(definition.parameters)?;
         let keys = self.keys(definition.keys.as_ref(), &parameters)?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
@@ -224,6 +232,7 @@ impl Reading<'_> {
             },
             environment: self.environment(definition.env.as_ref())?,
             secrets: self.secrets(definition.secrets.as_ref())?,
+            warm: warm.filter(|_| runner == Runner::Python),
             keys,
             parameters,
             entry: Entry::find(self.source, document, self.pack.reference, entry_point)?,
@@ -392,6 +401,13 @@ impl Reading<'_> {
         environment::secrets(&given.value).map_err(|problem| {
             let remedy = "write a mapping such as `{API_KEY: {as: env}}` or `{KEY: {as: file}}`";
             self.document.fault(line(given), format!("secrets: {problem}"), remedy)
+        })
+    }
+
+    fn warm(&self, given: Given<'_>) -> Result<Option<WarmSpec>, PackError> {
+        let Some(given) = given else { return Ok(self.pack.warm.cloned()) };
+        warm::read(&given.value).map_err(|problem| {
+            self.document.fault(line(given), format!("warm: {problem}"), warm::REMEDY)
         })
     }
 

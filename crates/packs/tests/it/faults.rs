@@ -101,6 +101,24 @@ fn what_a_drain_does_is_known_and_does_not_contradict_itself() {
 }
 
 #[test]
+fn what_is_kept_warm_is_named_by_modules_and_a_time() {
+    let action = |warm: &str| format!("runner_type: python\nentry_point: it.sh\nwarm: {warm}\n");
+    let texts = [
+        ("true", action("true")),
+        ("a slip", action("{prelaod: [json]}")),
+        ("one name", action("{preload: json}")),
+        ("a number", action("{preload: [1]}")),
+        ("a program", action("{preload: ['os; os.abort()']}")),
+        ("a dot too many", action("{preload: [google..cloud]}")),
+        ("no time", action("{idle: 0}")),
+        ("a word", action("{idle: soon}")),
+    ];
+    let rows: Vec<(&str, &str)> = texts.iter().map(|(what, text)| (*what, text.as_str())).collect();
+    let of_pack = Demo::new().file("demo/pack.yaml", "ref: demo\nwarm:\n  preload: json\n").fault();
+    insta::assert_snapshot!(format!("{}\npack\n    {of_pack}", table(&rows)));
+}
+
+#[test]
 fn limits_that_no_attempt_can_have_are_reported() {
     let action =
         |limits: &str| format!("runner_type: shell\nentry_point: it.sh\nresources: {limits}\n");

@@ -131,6 +131,35 @@ fn short_forms_are_understood() {
 }
 
 #[test]
+fn what_is_kept_warm_is_said_by_the_action_or_else_by_its_pack() {
+    let warm = |pack: &str, action: &str| {
+        let demo = Demo::new()
+            .file("demo/pack.yaml", &format!("ref: demo\n{pack}"))
+            .action(&format!("runner_type: python\n{action}"), "");
+        let warm = demo.load().unwrap().get("demo.it").unwrap().warm.clone();
+        warm.map(|warm| (warm.preload.join(","), warm.idle.as_secs()))
+    };
+    let of = |modules: &str, seconds| Some((modules.to_owned(), seconds));
+    assert_eq!(warm("", ""), None, "off unless it is asked for");
+    assert_eq!(warm("", "warm: {}\n"), of("", 300));
+    let own = "warm: {preload: [json, google.cloud, größe], idle: 30s}\n";
+    assert_eq!(warm("", own), of("json,google.cloud,größe", 30));
+    assert_eq!(warm("warm: {preload: [ssl]}\n", ""), of("ssl", 300));
+    assert_eq!(warm("warm: {preload: [ssl]}\n", own), of("json,google.cloud,größe", 30));
+    assert_eq!(warm("warm: {preload: [ssl]}\n", "warm: false\n"), None);
+}
+
+#[test]
+fn what_is_kept_warm_for_no_python_action_is_noted() {
+    let shell = Demo::new().file("demo/pack.yaml", "ref: demo\nwarm: {preload: [json]}\n");
+    let shell = shell.action("warm: {preload: [json]}\n", "");
+    assert!(shell.load().unwrap().get("demo.it").unwrap().warm.is_none());
+    let notes = shell.notes().join("\n");
+    assert!(notes.contains("key `warm` has no effect: this is a shell action"), "{notes}");
+    assert!(notes.contains("pack.yaml: key `warm` has no effect: no Python action"), "{notes}");
+}
+
+#[test]
 fn a_pack_that_is_switched_off_switches_its_actions_off() {
     let demo = Demo::new().file("demo/pack.yaml", "ref: demo\nenabled: false\n").action("", "");
     assert!(!demo.load().unwrap().get("demo.it").unwrap().enabled);

@@ -24,10 +24,12 @@ use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
 use crate::process::launch::{Launched, Reports, assign, launch};
 use crate::process::protocol::{
-    ContainedIn, ExceededLimit, MainExit, Oom, Order, Report, ShimSpec, StartFailure, Used,
+    ContainedIn, ExceededLimit, MainExit, Oom, Order, Report, ShimSpec, ShimTask, StartFailure,
+    Used,
 };
 use crate::process::resources::LimitPlan;
 use crate::process::shim_process::ShimProcess;
+use crate::warm::WarmProcess;
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -68,7 +70,8 @@ pub(super) async fn run(
 async fn prepare(spec: &AttemptSpec) -> io::Result<(Launched, Placed)> {
     let contained_in = assign(spec.containment, &spec.shim)?;
     let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
-    Ok((launch(&spec.shim, &spec.label).await?, Placed { contained_in, limits }))
+    let warm = spec.warm.as_ref().map(WarmProcess::control);
+    Ok((launch(&spec.shim, &spec.label, warm).await?, Placed { contained_in, limits }))
 }
 
 /// What an attempt is held in.
@@ -104,6 +107,8 @@ struct AttemptTask {
     timeout_at: Option<Instant>,
     started: BootTime,
     seen: Seen,
+    /// What forks the job, until it is known whether it has.
+    warm: Option<WarmProcess>,
 }
 
 /// What the shim has reported.
@@ -148,12 +153,14 @@ impl AttemptTask {
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
             started: BootTime::default(),
             seen: Seen::default(),
+            warm: spec.warm.clone(),
         };
         (task, stdin)
     }
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
     fn feed(&mut self, spec: AttemptSpec, placed: Placed, stdin: pipe::Sender) -> Feeder {
+        let script = spec.warm.as_ref().map(|warm| warm.script().to_owned());
         let shim_spec = ShimSpec {
             program: spec.program,
             args: spec.args,
@@ -164,12 +171,13 @@ impl AttemptTask {
             hidden: spec.hidden,
             private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
+            script,
         };
         let input = tokio::spawn(write_input(stdin, spec.stdin));
-        let orders = self
-            .order_queue
-            .take()
-            .map(|(socket, queue)| tokio::spawn(write_orders(socket, shim_spec, queue)));
+        let orders = self.order_queue.take().map(|(socket, queue)| {
+            let task = ShimTask::Attempt(Box::new(shim_spec));
+            tokio::spawn(write_orders(socket, task, queue))
+        });
         Feeder { input, orders }
     }
 
@@ -219,9 +227,17 @@ impl AttemptTask {
     fn note(&mut self, report: Report, now: Instant) {
         match report {
             Report::Holding { init } => self.tree.learn_init(init),
+            Report::NotForked(reason) => {
+                if let Some(warm) = self.warm.take() {
+                    warm.has_failed(&reason.why, reason.hangs);
+                }
+            }
             Report::Starting => self.seen.starting = true,
             Report::Started { pid } => {
                 self.seen.executed = true;
+                if let Some(warm) = self.warm.take() {
+                    warm.has_served();
+                }
                 self.tree.learn_job(pid);
             }
             Report::SpawnFailed(failure) => {
@@ -395,11 +411,11 @@ async fn write_input(mut stdin: pipe::Sender, bytes: Vec<u8>) {
 
 async fn write_orders(
     mut socket: OwnedWriteHalf,
-    spec: ShimSpec,
+    task: ShimTask,
     mut queue: mpsc::Receiver<Order>,
 ) {
-    let mut line = serde_json::to_vec(&spec).unwrap_or_default();
-    drop(spec);
+    let mut line = serde_json::to_vec(&task).unwrap_or_default();
+    drop(task);
     loop {
         line.push(b'\n');
         // A shim that is gone is noticed where its reports are read.

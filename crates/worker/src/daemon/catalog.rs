@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::actions::{ActionHost, Actions};
+use crate::warm::WarmProcesses;
 
 /// How often a worker that lacks an interpreter, a secret or a script looks for it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -120,11 +121,17 @@ pub(super) fn say(packs: &PackSet) {
     }
 }
 
+/// What asks for a reload, and what depends on packs.
+pub(super) struct Asked {
+    pub(super) reload: Arc<Notify>,
+    pub(super) warm: WarmProcesses,
+}
+
 /// Reloads the packs on request, and offers the server what they hold.
-pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<Notify>) {
+pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, asked: Asked) {
     loop {
         tokio::select! {
-            () = reload.notified() => {
+            () = asked.reload.notified() => {
                 catalog.host.find_interpreters().await;
             }
             () = found_any(&catalog) => {}
@@ -134,6 +141,7 @@ pub(super) async fn keep(catalog: Arc<Catalog>, control: Control, reload: Arc<No
         let read = tokio::task::spawn_blocking(move || reader.reload()).await;
         if let Ok(Some(actions)) = read {
             tracing::info!(actions = actions.references().count(), "packs reloaded");
+            asked.warm.end_all();
             control.offer(actions.types(), catalog.describe(&actions));
         }
     }

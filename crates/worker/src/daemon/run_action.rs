@@ -32,6 +32,7 @@ use crate::guardian::Announcer;
 use crate::mask::{Mask, MaskError, Masking};
 use crate::probe::Probe;
 use crate::resources::{Enforcement, LimitedBy};
+use crate::warm::{WarmKey, WarmProcess, WarmProcesses, WarmRequest};
 
 /// A result up to this size is read on the engine's thread: larger ones would delay others.
 const INLINE_BYTES_MAX: usize = 64 * 1024;
@@ -59,6 +60,7 @@ pub(super) struct ActionRunner {
     pub(super) health: Health,
     /// The server's address as jobs may know it; nothing if it holds a password.
     pub(super) server: Option<String>,
+    pub(super) warm: WarmProcesses,
 }
 
 /// Everything that an attempt of an action needs.
@@ -198,18 +200,19 @@ impl ActionRunner {
         let line = actions
             .command_line(action, &self.catalog.host, found.own)
             .map_err(|missing| Box::new(host_fault(missing.to_string())))?;
-        let spec = AttemptSpec {
+        let containment = if delivery.overlap_forbidden {
+            self.containment.chosen
+        } else {
+            self.containment.ordinary
+        };
+        let mut spec = AttemptSpec {
             args: line.args,
             env,
             cwd: program.folder,
             stdin: rendered.stdin.unwrap_or_default(),
             timeout: delivery.timeout.or(action.timeout),
             deadline: context.deadline(),
-            containment: if delivery.overlap_forbidden {
-                self.containment.chosen
-            } else {
-                self.containment.ordinary
-            },
+            containment,
             resources: delivery.resources,
             enforcement: self.enforcement,
             hidden: self.cover.now(),
@@ -217,9 +220,47 @@ impl ActionRunner {
             shim: self.program.clone(),
             ..AttemptSpec::new(delivery.attempt.job.to_string(), path_text(&line.program))
         };
+        spec.warm = self.warm_process(&actions, action, &spec, found.environment.as_ref());
         let folder = Arc::new(self.disk.guard(folder, permit));
         let environment = found.environment;
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask, environment })
+    }
+
+    /// The process that an attempt is forked from, if its action asks for one and there is one.
+    fn warm_process(
+        &self,
+        actions: &Actions,
+        action: &Action,
+        spec: &AttemptSpec,
+        environment: Option<&InUse>,
+    ) -> Option<WarmProcess> {
+        let warm = action.warm.as_ref()?;
+        let (script, options) = spec.args.split_last()?;
+        // What an interpreter takes for the folder of a script.
+        let real = Path::new(script).canonicalize().ok()?;
+        let mut variables = self.host.variables();
+        let named = action.environment.iter();
+        set(&mut variables, named.map(|(name, value)| (name.clone(), value.clone())));
+        let key = WarmKey {
+            pack: action.pack.clone(),
+            digest: actions.digest(action),
+            program: PathBuf::from(&spec.program),
+            options: options.to_vec(),
+            environment: environment.map(|it| it.folder().to_owned()),
+            preload: warm.preload.clone(),
+            folder: real.parent()?.to_owned(),
+            cwd: spec.cwd.clone(),
+            variables,
+            idle: warm.idle,
+        };
+        self.warm.find(WarmRequest {
+            key,
+            environment: action.environment_of_pack.clone(),
+            script: script.clone(),
+            variables: &spec.env,
+            containment: spec.containment,
+            hidden: spec.hidden.clone(),
+        })
     }
 
     /// Nothing that a job asks for is passed over in silence.

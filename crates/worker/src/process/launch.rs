@@ -11,7 +11,7 @@
 
 use std::io::{self, IoSlice, PipeReader, PipeWriter};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -51,24 +51,35 @@ pub(crate) struct Launched {
     pub(crate) stderr: pipe::Receiver,
 }
 
-/// Launches a shim. An error means that there is none, and that nothing was said to one.
-pub(crate) async fn launch(program: &OwnProgram, label: &str) -> io::Result<Launched> {
+/// Launches a shim, with a copy of the socket of a warm process if it has to do with one. An error
+/// means that there is none, and that nothing was said to one.
+pub(crate) async fn launch(
+    program: &OwnProgram,
+    label: &str,
+    warm: Option<BorrowedFd<'_>>,
+) -> io::Result<Launched> {
     for _ in 0..TRIES {
-        match by_spawner(program, label).await {
+        match by_spawner(program, label, warm).await {
             Ok(launched) => return Ok(launched),
             Err(error) => tracing::debug!(%error, "no shim by the spawner"),
         }
     }
-    by_execution(program, label)
+    by_execution(program, label, warm)
 }
 
-async fn by_spawner(program: &OwnProgram, label: &str) -> io::Result<Launched> {
+async fn by_spawner(
+    program: &OwnProgram,
+    label: &str,
+    warm: Option<BorrowedFd<'_>>,
+) -> io::Result<Launched> {
     let spawner = spawner::current(program)?;
     let (engines, shims) = ends()?;
-    let stdio = [shims.stdin.as_fd(), shims.stdout.as_fd(), shims.stderr.as_fd()];
-    let [stdin, stdout, stderr] = stdio;
-    spawner.ask(label, [shims.socket.as_fd(), stdin, stdout, stderr])?;
+    let always =
+        [shims.socket.as_fd(), shims.stdin.as_fd(), shims.stdout.as_fd(), shims.stderr.as_fd()];
+    let descriptors: Vec<BorrowedFd<'_>> = always.into_iter().chain(warm).collect();
+    spawner.ask(label, &descriptors)?;
     // From here on the end of the stream says that no shim comes.
+    drop(descriptors);
     drop(shims);
     let mut engines = engines.open()?;
     let came = timeout(SPAWNER_MAX, came(&mut engines.reports)).await;
@@ -109,9 +120,15 @@ async fn dismiss(engines: EnginesEnds) {
 }
 
 /// Executes the program as a shim, which costs more.
-fn by_execution(program: &OwnProgram, label: &str) -> io::Result<Launched> {
+fn by_execution(
+    program: &OwnProgram,
+    label: &str,
+    warm: Option<BorrowedFd<'_>>,
+) -> io::Result<Launched> {
     let (engines, shims) = ends()?;
-    send_descriptor(&engines.socket, &shims.stdin)?;
+    let descriptors: Vec<BorrowedFd<'_>> = [shims.stdin.as_fd()].into_iter().chain(warm).collect();
+    send_descriptors(&engines.socket, &descriptors)?;
+    drop(descriptors);
     drop(shims.stdin);
     let mut command = Command::new(program.path());
     command
@@ -193,13 +210,12 @@ fn receiver(pipe: PipeReader) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(pipe.into())
 }
 
-/// Sends a copy of `descriptor` with one byte, which the shim reads first.
-fn send_descriptor(socket: &StdUnixStream, descriptor: &impl AsFd) -> io::Result<()> {
-    let descriptors = [descriptor.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+/// Sends copies of these with one byte, which the shim reads first.
+fn send_descriptors(socket: &StdUnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("no room for a descriptor"));
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("no room for descriptors"));
     }
     sendmsg(socket, &[IoSlice::new(b"\n")], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())

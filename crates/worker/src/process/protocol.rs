@@ -1,8 +1,9 @@
 //! What engine and shim say to each other: one JSON object a line, both ways on one socket.
 //!
 //! ```text
-//! engine ──▶ shim: spec, then any of term | kill | deadline
-//! shim ──▶ engine: launched, [holding], [starting], started | spawn_failed, [deadline_passed], exited, empty
+//! engine ──▶ shim: task, then any of term | kill | deadline
+//! shim ──▶ engine: launched, [holding], [not_forked], [starting], started | spawn_failed,
+//!                  [deadline_passed], exited, empty
 //! ```
 //!
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
@@ -20,6 +21,29 @@ use super::resources::LimitPlan;
 /// Longest line either side accepts: a spec with all its arguments and environment.
 pub(crate) const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// What a shim is for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ShimTask {
+    /// To hold an attempt.
+    Attempt(Box<ShimSpec>),
+    /// To become a process that attempts are forked from.
+    Warm(WarmProgram),
+}
+
+/// The program of a process that attempts are forked from.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WarmProgram {
+    pub(crate) program: String,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) cwd: PathBuf,
+    /// Files that it must not see.
+    pub(crate) hidden: Vec<PathBuf>,
+    /// Where attempts have their folders.
+    pub(crate) attempts: PathBuf,
+}
+
 /// What the shim must run, and inside what.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShimSpec {
@@ -36,6 +60,8 @@ pub(crate) struct ShimSpec {
     pub(crate) deadline_boot_ms: Option<u64>,
     /// How what it may use is limited.
     pub(crate) limits: LimitPlan,
+    /// The script of a job that a warm process is to fork, if the shim was given one.
+    pub(crate) script: Option<String>,
 }
 
 /// The containment of one attempt, with the place it uses.
@@ -69,6 +95,8 @@ pub(crate) enum Report {
     /// The namespace is there and `init` is its first process, as the engine's namespace
     /// counts. Said before anything runs in it, so that the engine can always end it.
     Holding { init: i32 },
+    /// The warm process did not fork the job, of which nothing has run: the program is executed.
+    NotForked(NotForked),
     /// The job's program is executed next: a shim that dies from here on may have done it.
     Starting,
     /// The job's program was executed. `pid` counts as above, where that can be known.
@@ -81,6 +109,14 @@ pub(crate) enum Report {
     Exited(MainExit),
     /// No process of the tree is alive.
     Empty,
+}
+
+/// Why a warm process did not fork a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NotForked {
+    pub(crate) why: String,
+    /// It has not answered in time.
+    pub(crate) hangs: bool,
 }
 
 /// Why nothing was executed.

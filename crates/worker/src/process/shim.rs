@@ -10,26 +10,32 @@
 //!                        └─ engine gone | deadline | kill: SIGKILL to the tree ─┘
 //! ```
 //!
+//! A job may also be forked by a warm process, into the namespace of its shim (`forked`). Such a
+//! process is launched as a shim too, and executes its program in place of holding one (`warm`).
+//!
 //! It must not start a thread, log, or hold the job's pipes open once the job runs. It has
 //! no environment: nothing of the worker's secrets reaches it.
 
 mod channel;
 mod direct;
+mod forked;
 mod groups;
 mod job;
 mod meter;
+mod mounts;
 mod namespace;
 mod oom;
 mod outer;
 mod sample;
 mod supervise;
 mod tree;
+mod warm;
 
 pub(super) use self::channel::Channel;
 
 use rustix::process::getpid;
 
-use super::protocol::{ContainedIn, Report, StartFailure};
+use super::protocol::{ContainedIn, Report, ShimTask, StartFailure};
 use super::{handover, signals, sys};
 
 /// The hidden subcommand on which the program must call [`main`].
@@ -60,15 +66,17 @@ pub(super) fn serve(mut channel: Channel) -> i32 {
     sys::keep_only_stdio_on_exec();
     // Fails only for a process that leads its group already, which has no terminal to fear.
     let _ = rustix::process::setsid();
-    let spec = match channel.read_spec() {
-        Ok(Some(spec)) => spec,
+    let warm = channel.take_warm();
+    let spec = match channel.read_task() {
+        Ok(Some(ShimTask::Attempt(spec))) => spec,
+        Ok(Some(ShimTask::Warm(program))) => return warm::become_program(&channel, &program, warm),
         Ok(None) => return 0,
         Err(error) => {
             return channel.refuse(StartFailure::of_call("unreadable order", &error));
         }
     };
     match spec.contained_in.clone() {
-        ContainedIn::Pidns => namespace::run(channel, &spec),
+        ContainedIn::Pidns => namespace::run(channel, &spec, warm),
         ContainedIn::Cgroup { folder } => direct::run_in_cgroup(channel, &spec, folder),
         ContainedIn::Subreaper => direct::run_under_subreaper(channel, &spec),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 use tokio::time::{sleep, timeout};
 
 use super::sys;
@@ -19,6 +19,17 @@ impl ShimProcess {
     /// The child with this number.
     pub(crate) fn of(pid: Pid) -> Self {
         Self(pid)
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> Pid {
+        self.0
+    }
+
+    /// Kills it and all processes of its group, which it leads.
+    pub(crate) fn kill_group(&self) {
+        self.kill();
+        let _ = kill_process_group(self.0, Signal::KILL);
     }
 
     /// Kills it.

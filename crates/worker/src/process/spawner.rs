@@ -13,6 +13,8 @@
 //! has ended, and asks again for shims that did not come. Nothing runs twice: a shim gets its job
 //! from the engine, and only after the engine has seen that the shim is there.
 //!
+//! A shim that has to do with a warm process gets one descriptor more: the socket of that process.
+//!
 //! What a job is given never comes here. The spawner must not start a thread, log, or keep anything
 //! of a request.
 //!
@@ -102,11 +104,13 @@ struct Request {
     socket: OwnedFd,
     /// The job's standard input, output and error.
     stdio: [OwnedFd; 3],
+    /// The socket of a warm process.
+    warm: Option<OwnedFd>,
 }
 
 fn receive(engine: impl AsFd) -> io::Result<Received> {
     let mut bytes = [0_u8; LABEL_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut slices = [IoSliceMut::new(&mut bytes)];
@@ -122,12 +126,13 @@ fn receive(engine: impl AsFd) -> io::Result<Received> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
+    let mut descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
+    let warm = (descriptors.len() == 5).then(|| descriptors.pop()).flatten();
     let Ok([socket, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(descriptors) else {
         return Ok(Received::Unusable);
     };
     let label = bytes.get(..received.bytes).unwrap_or_default().to_vec();
-    Ok(Received::Request(Request { label, socket, stdio: [stdin, stdout, stderr] }))
+    Ok(Received::Request(Request { label, socket, stdio: [stdin, stdout, stderr], warm }))
 }
 
 impl Request {
@@ -140,7 +145,7 @@ impl Request {
             .and_then(|()| rustix::stdio::dup2_stderr(&stderr));
         drop((stdin, stdout, stderr));
         match placed {
-            Ok(()) => shim::serve(Channel::new(self.socket)),
+            Ok(()) => shim::serve(Channel::new(self.socket, self.warm)),
             Err(_) => NOT_FROM_ENGINE,
         }
     }
@@ -150,7 +155,7 @@ impl Request {
     /// engine reaps what is in the spawner's process group.
     fn say_launched(self, shim: Pid) {
         let pid = shim.as_raw_nonzero().get();
-        Channel::new(self.socket).report(&Report::Launched { pid });
+        Channel::new(self.socket, None).report(&Report::Launched { pid });
     }
 }
 

@@ -227,9 +227,13 @@ pub(crate) fn at_exit(last: extern "C" fn()) {
 /// Opens a process as a descriptor that becomes readable when it ends. Call on a tokio
 /// runtime.
 pub(crate) fn watch_end(pid: Pid) -> io::Result<AsyncFd<OwnedFd>> {
-    let process = pidfd_open(pid, PidfdFlags::empty())?;
+    readable(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+/// Watches for a descriptor to become readable. Call on a tokio runtime.
+pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor is owned by the AsyncFd, which keeps it open and the same.
-    unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
         .map_err(|error| io::Error::other(error.to_string()))
 }
 
@@ -313,15 +317,35 @@ impl JobEntry {
         }
         raise_oom_score();
         give_up_capabilities(self.keeps_mounts);
-        for number in 1..=SIGNAL_MAX {
-            // SAFETY: SIG_DFL is a valid disposition; KILL, STOP and libc's own are refused.
-            unsafe { libc::signal(number, libc::SIG_DFL) };
-        }
-        let none = set_of(&[]);
-        // SAFETY: the set is initialised and the old mask is not asked for.
-        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
+        reset_signals();
         Ok(())
     }
+}
+
+/// Arranges for `command`, which is executed in this process, to end with its parent, with signals as
+/// at login and without what would let it into other processes. It may enter namespaces.
+pub(crate) fn enter_as_warm(command: &mut Command) {
+    let enter = || -> io::Result<()> {
+        // The engine's thread that has started the spawner, which is its main thread.
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        raise_oom_score();
+        give_up_capabilities(false);
+        reset_signals();
+        Ok(())
+    };
+    // SAFETY: it makes only async-signal-safe calls and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Every signal does what it does by default, and none is blocked.
+fn reset_signals() {
+    for number in 1..=SIGNAL_MAX {
+        // SAFETY: SIG_DFL is a valid disposition; KILL, STOP and libc's own are refused.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    let none = set_of(&[]);
+    // SAFETY: the set is initialised and the old mask is not asked for.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) };
 }
 
 /// Gives up, for good and for every program it will execute, what would let this process into

@@ -17,10 +17,11 @@ use outlast_sdk::LEASE_OVER_EXIT_CODE;
 use outlast_worker::OwnProgram;
 use outlast_worker::attempt::{Attempt, AttemptSpec};
 use outlast_worker::clock::boot_now;
-use outlast_worker::containment::Choice;
+use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::guardian::{self, FOLLOWS, GuardianEvent, GuardianLink, GuardianOptions};
 use outlast_worker::probe::Probe;
 use outlast_worker::resources::Enforcement;
+use outlast_worker::warm::{WarmKey, WarmProcesses, WarmRequest};
 use outlast_worker::{keeper, shim, spawner};
 
 /// As whom the engine registers.
@@ -42,6 +43,8 @@ fn main() {
         "report" => report(),
         "listen" => on_runtime(listen(rest)),
         "churn" => on_runtime(churn(rest)),
+        "churn-forked" => on_runtime(churn_forked(rest)),
+        "forked" => on_runtime(forked(rest)),
         other => panic!("unknown command {other:?}"),
     };
     std::process::exit(code);
@@ -148,6 +151,92 @@ async fn churn(args: Vec<String>) -> i32 {
     }
     while link.next().await != GuardianEvent::GuardianGone {}
     0
+}
+
+/// `churn-forked MARKER FOLDER`: the same with attempts that run `it.py` of that folder, and are forked
+/// whenever there is a warm process.
+async fn churn_forked(args: Vec<String>) -> i32 {
+    let args: Vec<String> = args.into_iter().filter(|arg| !arg.starts_with(FOLLOWS)).collect();
+    let [marker, folder] = args.as_slice() else { panic!("two arguments") };
+    let (mut link, announcer) = GuardianLink::from_stdin().unwrap();
+    announcer.registers_as(WORKER);
+    say(&format!("engine {}", std::process::id()));
+    let processes = WarmProcesses::new(OwnProgram::running(), format!("{folder}/attempts"));
+    for slot in 0..4 {
+        let (marker, folder, processes) = (marker.clone(), folder.clone(), processes.clone());
+        tokio::spawn(async move {
+            for number in 0_u64.. {
+                let marker = format!("{marker}-{}-{slot}-{number}", std::process::id());
+                let ending = Attempt::spawn(python(&folder, &marker, &processes)).finished().await;
+                if ending.tree_empty && is_alive(&marker) {
+                    say(&format!("alive after {:?}: {marker}", ending.kind));
+                }
+            }
+        });
+    }
+    while link.next().await != GuardianEvent::GuardianGone {}
+    0
+}
+
+/// `forked FOLDER`: runs `it.py` of that folder, forked and then executed, and says what it said.
+async fn forked(args: Vec<String>) -> i32 {
+    let [folder] = args.as_slice() else { panic!("one argument") };
+    let processes = WarmProcesses::new(OwnProgram::running(), format!("{folder}/attempts"));
+    let warm = loop {
+        let spec = python(folder, "", &processes);
+        if spec.warm.is_some() {
+            break spec;
+        }
+        let reasons = processes.reasons();
+        if !reasons.is_empty() {
+            say(&format!("{reasons:?}"));
+            return 1;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    let cold = AttemptSpec { warm: None, ..warm.clone() };
+    for (word, spec) in [("forked", warm), ("executed", cold)] {
+        say(word);
+        let ending = Attempt::spawn(spec).finished().await;
+        say(&String::from_utf8(ending.output.stdout.bytes).unwrap());
+        say(&String::from_utf8(ending.output.stderr.bytes).unwrap());
+    }
+    0
+}
+
+/// An attempt that runs `it.py` of a folder, and is forked if there is a warm process.
+fn python(folder: &str, marker: &str, processes: &WarmProcesses) -> AttemptSpec {
+    let variables = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("MARKER", marker)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let (program, script) = ("/usr/bin/python3", format!("{folder}/it.py"));
+    let key = WarmKey {
+        pack: folder.to_owned(),
+        digest: "one".into(),
+        program: program.into(),
+        options: vec!["-u".to_owned()],
+        environment: None,
+        preload: vec!["json".to_owned(), "subprocess".to_owned()],
+        folder: folder.into(),
+        cwd: folder.into(),
+        variables: variables[..2].to_vec(),
+        idle: Duration::from_secs(60),
+    };
+    let warm = processes.find(WarmRequest {
+        key,
+        environment: None,
+        script: script.clone(),
+        variables: &variables,
+        containment: Containment::Pidns,
+        hidden: Vec::new(),
+    });
+    AttemptSpec {
+        args: vec!["-u".to_owned(), script],
+        env: variables.to_vec(),
+        cwd: folder.into(),
+        kill_after: Duration::from_millis(300),
+        warm,
+        ..AttemptSpec::new(format!("python-{}", std::process::id()), program)
+    }
 }
 
 /// Whether a process has this argument.

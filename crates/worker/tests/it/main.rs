@@ -10,6 +10,7 @@
 
 mod containment;
 mod guardian;
+mod kills;
 mod memory;
 mod output;
 mod resources;
@@ -18,3 +19,4 @@ mod spawner;
 mod starting;
 mod stopping;
 mod support;
+mod warm;

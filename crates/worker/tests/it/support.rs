@@ -1,7 +1,7 @@
 //! What the tests share: specs, programs with a readable output, and looks at /proc.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -13,7 +13,7 @@ use outlast_worker::OwnProgram;
 use outlast_worker::attempt::AttemptSpec;
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 pub(crate) const HOST: &str = env!("CARGO_BIN_EXE_outlast-worker-host");
 
@@ -108,6 +108,38 @@ pub(crate) fn shims(label: &str) -> Vec<Pid> {
         pids.filter(|pid| arguments(*pid) == ["outlast", "shim", label]).collect();
     found.sort_by_key(|pid| pid.as_raw_nonzero());
     found
+}
+
+/// Whether it has ended and was not reaped yet.
+pub(crate) fn is_zombie(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.contains(") Z "))
+}
+
+/// A process that ended but was not reaped yet by its new parent counts as gone.
+pub(crate) fn is_gone(pid: Pid) -> bool {
+    is_zombie(pid) || test_kill_process(pid).is_err()
+}
+
+/// All writable memory of a process.
+pub(crate) fn memory_of(pid: Pid) -> Vec<u8> {
+    let pid = pid.as_raw_nonzero();
+    let mut file = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let mut memory = Vec::new();
+    for line in fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines() {
+        let (range, rest) = line.split_once(' ').unwrap();
+        if !rest.starts_with("rw") {
+            continue;
+        }
+        let (from, to) = range.split_once('-').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        file.seek(SeekFrom::Start(number(from))).unwrap();
+        let mut part = vec![0; usize::try_from(number(to) - number(from)).unwrap()];
+        if file.read_exact(&mut part).is_ok() {
+            memory.extend(part);
+        }
+    }
+    memory
 }
 
 /// Polls until `condition` holds, and fails with `what` when it does not in time.

@@ -9,7 +9,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
 };
 
-use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimSpec, StartFailure};
+use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimTask, StartFailure};
 
 /// What reading from the engine brought.
 pub(super) enum Received {
@@ -21,35 +21,41 @@ pub(super) enum Received {
 pub(in crate::process) struct Channel {
     socket: OwnedFd,
     pending: Vec<u8>,
+    warm: Option<OwnedFd>,
 }
 
 impl Channel {
-    /// Speaks over this socket.
-    pub(in crate::process) fn new(socket: OwnedFd) -> Self {
-        Self { socket, pending: Vec::new() }
+    /// Speaks over this socket. The other one is that of a warm process.
+    pub(in crate::process) fn new(socket: OwnedFd, warm: Option<OwnedFd>) -> Self {
+        Self { socket, pending: Vec::new(), warm }
     }
 
     /// Takes the socket from standard input and puts the job's input there instead, which
-    /// comes with the first byte.
+    /// comes with the first byte. So does the socket of a warm process.
     pub(super) fn from_stdin() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let mut byte = [0_u8; 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut byte)];
         recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let job_stdin = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        let came = ancillary.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next()?, fds.next())),
             _ => None,
         });
-        let job_stdin =
-            job_stdin.ok_or_else(|| io::Error::other("no input came from the engine"))?;
+        let (job_stdin, warm) =
+            came.ok_or_else(|| io::Error::other("no input came from the engine"))?;
         rustix::stdio::dup2_stdin(&job_stdin)?;
-        Ok(Self::new(socket))
+        Ok(Self::new(socket, warm))
     }
 
-    /// Waits for the spec; `None` if the engine went before sending it whole.
-    pub(super) fn read_spec(&mut self) -> io::Result<Option<ShimSpec>> {
+    /// Takes the socket of a warm process, if one came.
+    pub(super) fn take_warm(&mut self) -> Option<OwnedFd> {
+        self.warm.take()
+    }
+
+    /// Waits for the task; `None` if the engine went before sending it whole.
+    pub(super) fn read_task(&mut self) -> io::Result<Option<ShimTask>> {
         loop {
             if let Some(line) = self.take_line() {
                 return serde_json::from_slice(&line).map(Some).map_err(io::Error::from);
@@ -69,7 +75,7 @@ impl Channel {
         if open { Received::Orders(self.queued_orders()) } else { Received::EngineGone }
     }
 
-    /// Returns the orders that came behind the spec in one read.
+    /// Returns the orders that came behind the task in one read.
     pub(super) fn queued_orders(&mut self) -> Vec<Order> {
         let mut orders = Vec::new();
         while let Some(line) = self.take_line() {

@@ -35,12 +35,12 @@ pub(super) fn let_go_of_stdio() -> io::Result<()> {
     Ok(())
 }
 
-fn open_null() -> io::Result<File> {
+pub(super) fn open_null() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
 }
 
 /// Needs no new descriptor, so that it does not fail for want of one.
-fn point_stdio_at(null: &File) {
+pub(super) fn point_stdio_at(null: &File) {
     let _ = rustix::stdio::dup2_stdin(null);
     let _ = rustix::stdio::dup2_stdout(null);
     let _ = rustix::stdio::dup2_stderr(null);

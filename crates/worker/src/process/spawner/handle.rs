@@ -46,9 +46,10 @@ impl Spawner {
         Ok(Self { program: program.clone(), process, requests, has_served, is_killed })
     }
 
-    /// Asks for a shim with copies of these descriptors: the socket that joins it to the engine, and
-    /// the job's standard input, output and error. Never waits.
-    pub(crate) fn ask(&self, label: &str, descriptors: [BorrowedFd<'_>; 4]) -> io::Result<()> {
+    /// Asks for a shim with copies of these descriptors: the socket that joins it to the engine, the
+    /// job's standard input, output and error, and the socket of a warm process if it has to do with
+    /// one. Never waits.
+    pub(crate) fn ask(&self, label: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         request(&self.requests, label, descriptors)
     }
 
@@ -90,11 +91,11 @@ impl Spawner {
 pub(super) fn request(
     spawner: &OwnedFd,
     label: &str,
-    descriptors: [BorrowedFd<'_>; 4],
+    descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("no room for descriptors"));
     }
     let label = label.as_bytes();

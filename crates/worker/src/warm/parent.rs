@@ -1,0 +1,247 @@
+//! One warm process, from its launch to its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
+use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncWriteExt as _, Interest};
+use tokio::net::unix::pipe;
+use tokio::time::timeout;
+
+use super::WarmKey;
+use crate::OwnProgram;
+use crate::process::launch::{Launched, Reports, launch};
+use crate::process::protocol::{Report, ShimTask, WarmProgram};
+use crate::process::shim_process::ShimProcess;
+use crate::process::sys;
+
+/// Its program, which it reads from its socket.
+const PROGRAM: &str = include_str!("parent.py");
+
+/// Executes what comes first by standard input.
+const BEGINNING: &str =
+    "import os; exec(compile(os.read(0, 1 << 18), '<outlast>', 'exec'), {'__name__': 'outlast'})";
+
+/// How long the argument is that makes room in the list of processes for what attempts show.
+const ROOM: usize = 1024;
+
+/// How long it may take until all is imported: libraries are large, and disks may be cold.
+const IMPORTS_MAX: Duration = Duration::from_secs(60);
+
+/// How long it has to end when its socket is closed.
+const END_MAX: Duration = Duration::from_secs(1);
+
+/// Longest answer that is read.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// What is needed to start one.
+pub(super) struct Launch {
+    pub(super) key: Arc<WarmKey>,
+    /// Where attempts have their folders.
+    pub(super) attempts: PathBuf,
+    /// Files that it must not see.
+    pub(super) hidden: Vec<PathBuf>,
+}
+
+/// Why one cannot serve.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// What it imports does not let it be forked.
+    Unfit(String),
+    /// It could not be started, or has ended.
+    Broken(String),
+}
+
+/// A process that forks attempts. It is killed when this is dropped.
+pub(super) struct Parent {
+    process: Option<ShimProcess>,
+    pid: Pid,
+    control: Option<Arc<OwnedFd>>,
+    /// Readable when it has ended.
+    end: AsyncFd<OwnedFd>,
+}
+
+impl Parent {
+    /// Launches one and waits until it has imported all.
+    pub(super) async fn start(program: &OwnProgram, what: Launch) -> Result<Self, Trouble> {
+        let (control, theirs) = sockets().map_err(broken)?;
+        let label = format!("warm-{}", what.key.pack);
+        for message in [PROGRAM, &config(&what.key)] {
+            send(&control, message.as_bytes(), SendFlags::NOSIGNAL).map_err(broken)?;
+        }
+        let launched = launch(program, &label, Some(theirs.as_fd())).await.map_err(broken)?;
+        drop(theirs);
+        let Launched { process, reports, mut orders, stdin, stdout, stderr } = launched;
+        let pid = process.pid();
+        let end = match sys::watch_end(pid) {
+            Ok(end) => end,
+            Err(error) => {
+                process.kill();
+                process.reap(END_MAX).await;
+                return Err(broken(error));
+            }
+        };
+        let task = serde_json::to_vec(&ShimTask::Warm(program_of(what))).unwrap_or_default();
+        // Killed when this function is left early, too.
+        let mut parent =
+            Self { process: Some(process), pid, control: Some(Arc::new(control)), end };
+        let _shim_that_is_gone = orders.write_all(&[task, b"\n".to_vec()].concat()).await;
+        drop((orders, stdin));
+        let printed = [stdout, stderr];
+        let imported = timeout(IMPORTS_MAX, parent.until_imported(reports, &printed)).await;
+        let late = || Trouble::Unfit(format!("importing takes more than {IMPORTS_MAX:?}"));
+        if let Err(trouble) = imported.unwrap_or_else(|_late| Err(late())) {
+            parent.kill();
+            parent.reap().await;
+            return Err(trouble);
+        }
+        Ok(parent)
+    }
+
+    async fn until_imported(
+        &self,
+        mut reports: Reports,
+        printed: &[pipe::Receiver; 2],
+    ) -> Result<(), Trouble> {
+        // The end of this stream says that the program is executed.
+        while let Some(line) = reports.next_line().await.map_err(broken)? {
+            if let Ok(Report::SpawnFailed(failure)) = serde_json::from_str(&line) {
+                return Err(Trouble::Broken(failure.reason));
+            }
+        }
+        let answer = self.answer().await.map_err(broken)?;
+        let printed = printed.iter().find_map(first_line);
+        match answer.as_str() {
+            "ready" => match printed {
+                None => Ok(()),
+                Some(line) => Err(Trouble::Unfit(format!("importing them prints: {line}"))),
+            },
+            "" => {
+                let why = printed.map_or_else(String::new, |line| format!(": {line}"));
+                Err(Trouble::Unfit(format!("the interpreter has ended{why}")))
+            }
+            other => Err(Trouble::Unfit(other.trim_start_matches("unfit ").to_owned())),
+        }
+    }
+
+    /// Waits for what it says; nothing if it has ended.
+    async fn answer(&self) -> io::Result<String> {
+        let Some(control) = &self.control else { return Ok(String::new()) };
+        let control = sys::readable(control.try_clone()?)?;
+        let mut bytes = [0_u8; ANSWER_BYTES_MAX];
+        let received = control.async_io(Interest::READABLE, |control| {
+            Ok(recv(control, &mut bytes, RecvFlags::DONTWAIT)?)
+        });
+        let (length, _) = match received.await {
+            // Where it has not read all that was sent.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => (0, 0),
+            received => received?,
+        };
+        Ok(String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned())
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// By what it is asked. It ends when all copies are closed.
+    pub(super) fn control(&self) -> Option<Arc<OwnedFd>> {
+        self.control.clone()
+    }
+
+    /// The memory that is its own, in bytes.
+    pub(super) fn memory(&self) -> Option<u64> {
+        memory_of(self.pid)
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(&self) {
+        let _ = self.end.readable().await;
+    }
+
+    /// Ends it, after what it was asked already, and reaps it.
+    pub(super) async fn end(mut self) {
+        self.control = None;
+        let _ = timeout(END_MAX, self.end.readable()).await;
+        // One that hangs does not end by itself.
+        self.kill();
+        self.reap().await;
+    }
+
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            process.kill_group();
+        }
+    }
+
+    async fn reap(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.reap(END_MAX).await;
+        }
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        process.kill_group();
+        // Without a runtime the engine ends, and its guardian reaps what it leaves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(process.reap(END_MAX));
+        }
+    }
+}
+
+fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+fn program_of(Launch { key, attempts, hidden }: Launch) -> WarmProgram {
+    let beginning = ["-c".to_owned(), BEGINNING.to_owned(), "-".repeat(ROOM)];
+    WarmProgram {
+        program: key.program.to_string_lossy().into_owned(),
+        args: key.options.iter().cloned().chain(beginning).collect(),
+        env: key.variables.clone(),
+        cwd: key.cwd.clone(),
+        hidden,
+        attempts,
+    }
+}
+
+/// What the program reads second: its name, the options of attempts, where to import from, and what.
+fn config(key: &WarmKey) -> String {
+    let folder = key.folder.to_string_lossy();
+    let options = key.options.join("\n");
+    let first = [key.pack.as_str(), &options, &folder];
+    first.into_iter().chain(key.preload.iter().map(String::as_str)).collect::<Vec<_>>().join("\0")
+}
+
+/// The last line that was printed, if any was.
+fn first_line(pipe: &pipe::Receiver) -> Option<String> {
+    let mut bytes = [0_u8; ANSWER_BYTES_MAX];
+    let length = pipe.try_read(&mut bytes).ok().filter(|length| *length > 0)?;
+    let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned();
+    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+    Some(line.unwrap_or("empty lines").to_owned())
+}
+
+/// The memory of a process that is its own, in bytes.
+pub(super) fn memory_of(pid: Pid) -> Option<u64> {
+    let path = format!("/proc/{}/statm", pid.as_raw_nonzero());
+    let text = std::fs::read_to_string(Path::new(&path)).ok()?;
+    let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);
+    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(resident.saturating_sub(shared).saturating_mul(sys::page_bytes()))
+}
+
+fn broken(error: impl Into<io::Error>) -> Trouble {
+    Trouble::Broken(format!("it cannot be started: {}", error.into()))
+}

@@ -1,0 +1,266 @@
+//! Which warm process serves, and when it is replaced. Plain state with time as an argument.
+//!
+//! ```text
+//! absent ──ask──▶ starting ──has_started──▶ serving ──ended, grown, failed──▶ absent
+//!    ▲               └─is_unfit, has_failed──▶ not before some time ──┘
+//! ```
+
+use std::time::Duration;
+
+use outlast_core::time::{BootTime, Span};
+
+/// The pause after the first failure in a row; twice as long after each that follows.
+const FIRST_PAUSE: Span = Span::from_secs(1);
+
+/// The longest pause. It follows at once if modules cannot be imported ahead: that will not pass
+/// by itself, but may be put right.
+const LAST_PAUSE: Span = Span::from_secs(600);
+
+/// So many attempts in a row that were not forked say that none will be: the host may not let it.
+const MISSES_MAX: u32 = 5;
+
+/// Memory by which any process may grow: its allocator keeps some.
+const GROWTH_ALWAYS: u64 = 32 << 20;
+
+/// The state of one warm process, or of its absence.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    phase: Phase,
+    /// In a row, without an attempt that was forked.
+    failures: u32,
+    /// Attempts in a row that it did not fork.
+    misses: u32,
+    /// Before that none is started.
+    not_before: BootTime,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Absent,
+    Starting,
+    Serving {
+        last_used: BootTime,
+    },
+}
+
+/// Bytes of memory that are a process's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// When it had imported all.
+    pub(super) at_start: u64,
+    pub(super) now: u64,
+}
+
+/// What an attempt does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Advice {
+    /// It is forked.
+    Use,
+    /// It is executed.
+    Execute,
+    /// The same, and a process is started for those that follow.
+    Start,
+    /// The same, in place of one that has grown.
+    Replace,
+    /// It is executed: there are too many processes to start another one.
+    TooMany,
+}
+
+/// Why a process is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// No attempt has used it for long.
+    Idle,
+    /// It takes much more memory than at its start.
+    Grown,
+}
+
+impl Slot {
+    /// An attempt asks. `is_full` says that no further process may be started.
+    pub(super) fn ask(&mut self, memory: Option<Memory>, is_full: bool, now: BootTime) -> Advice {
+        match self.phase {
+            Phase::Serving { .. } if memory.is_some_and(Memory::has_grown) => Advice::Replace,
+            Phase::Serving { .. } => {
+                self.phase = Phase::Serving { last_used: now };
+                Advice::Use
+            }
+            Phase::Starting => Advice::Execute,
+            Phase::Absent if now < self.not_before => Advice::Execute,
+            Phase::Absent if is_full => Advice::TooMany,
+            Phase::Absent => Advice::Start,
+        }
+    }
+
+    /// Whether there is a process, or will be.
+    pub(super) fn is_taken(&self) -> bool {
+        self.phase != Phase::Absent
+    }
+
+    /// One is started.
+    pub(super) fn starts(&mut self) {
+        self.phase = Phase::Starting;
+    }
+
+    /// It has imported all.
+    pub(super) fn has_started(&mut self, now: BootTime) {
+        self.phase = Phase::Serving { last_used: now };
+    }
+
+    /// An attempt was forked.
+    pub(super) fn has_served(&mut self) {
+        (self.failures, self.misses) = (0, 0);
+    }
+
+    /// An attempt was not forked, for a reason that may be its own. True if none will be.
+    pub(super) fn has_missed(&mut self, now: BootTime) -> bool {
+        self.misses = self.misses.saturating_add(1);
+        let is_useless = self.misses >= MISSES_MAX;
+        if is_useless {
+            self.misses = 0;
+            self.is_unfit(now);
+        }
+        is_useless
+    }
+
+    /// Whether it is to end.
+    pub(super) fn look(
+        &self,
+        memory: Option<Memory>,
+        idle: Duration,
+        now: BootTime,
+    ) -> Option<End> {
+        let Phase::Serving { last_used } = self.phase else { return None };
+        if memory.is_some_and(Memory::has_grown) {
+            return Some(End::Grown);
+        }
+        let unused = Duration::from_millis(now.since(last_used).as_millis());
+        (unused >= idle).then_some(End::Idle)
+    }
+
+    /// It has ended as it was to.
+    pub(super) fn has_ended(&mut self) {
+        self.phase = Phase::Absent;
+    }
+
+    /// It could not be started, hangs, or has ended by itself.
+    pub(super) fn has_failed(&mut self, now: BootTime) {
+        self.phase = Phase::Absent;
+        let pause = FIRST_PAUSE.as_millis() << self.failures.min(16);
+        self.failures = self.failures.saturating_add(1);
+        self.not_before = now.after(Span::from_millis(pause.min(LAST_PAUSE.as_millis())));
+    }
+
+    /// What it imports does not let it be forked.
+    pub(super) fn is_unfit(&mut self, now: BootTime) {
+        self.phase = Phase::Absent;
+        self.not_before = now.after(LAST_PAUSE);
+    }
+}
+
+impl Memory {
+    fn has_grown(self) -> bool {
+        self.now.saturating_sub(self.at_start) > GROWTH_ALWAYS.max(self.at_start / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn at(seconds: u64) -> BootTime {
+        BootTime(0).after(Span::from_secs(seconds))
+    }
+
+    fn memory(at_start: u64, now: u64) -> Option<Memory> {
+        Some(Memory { at_start: at_start * MIB, now: now * MIB })
+    }
+
+    fn serving(since: u64) -> Slot {
+        let mut slot = Slot::default();
+        assert_eq!(slot.ask(None, false, at(since)), Advice::Start);
+        slot.starts();
+        slot.has_started(at(since));
+        slot
+    }
+
+    #[test]
+    fn the_first_attempt_starts_one_and_those_after_it_use_it() {
+        let mut slot = Slot::default();
+        assert!(!slot.is_taken());
+        assert_eq!(slot.ask(None, false, at(1)), Advice::Start);
+        slot.starts();
+        assert_eq!(slot.ask(None, false, at(2)), Advice::Execute, "nothing waits");
+        slot.has_started(at(3));
+        assert_eq!(slot.ask(memory(40, 41), false, at(4)), Advice::Use);
+        assert!(slot.is_taken());
+        slot.has_ended();
+        assert_eq!(slot.ask(None, false, at(5)), Advice::Start);
+    }
+
+    #[test]
+    fn one_that_is_there_is_used_and_none_is_started_when_there_are_too_many() {
+        assert_eq!(Slot::default().ask(None, true, at(1)), Advice::TooMany);
+        assert_eq!(serving(1).ask(None, true, at(1)), Advice::Use);
+    }
+
+    #[test]
+    fn one_without_attempts_ends_when_it_has_been_idle() {
+        let idle = Duration::from_secs(60);
+        let mut slot = serving(0);
+        assert_eq!(slot.look(None, idle, at(59)), None);
+        assert_eq!(slot.ask(None, false, at(59)), Advice::Use);
+        assert_eq!(slot.look(None, idle, at(118)), None, "it counts from the last attempt");
+        assert_eq!(slot.look(None, idle, at(119)), Some(End::Idle));
+        assert_eq!(Slot::default().look(None, idle, at(1000)), None);
+    }
+
+    #[test]
+    fn one_that_has_grown_is_replaced() {
+        for (at_start, fits, grown) in [(10, 42, 43), (200, 300, 301)] {
+            assert_eq!(serving(0).ask(memory(at_start, fits), false, at(1)), Advice::Use);
+            assert_eq!(serving(0).ask(memory(at_start, grown), false, at(1)), Advice::Replace);
+            let idle = Duration::from_secs(60);
+            assert_eq!(serving(0).look(memory(at_start, grown), idle, at(1)), Some(End::Grown));
+        }
+    }
+
+    #[test]
+    fn one_that_fails_again_and_again_is_started_less_and_less() {
+        let mut slot = Slot::default();
+        let mut now = 0;
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            slot.has_failed(at(now));
+            let pause = (0..).find(|wait| slot.ask(None, false, at(now + wait)) == Advice::Start);
+            pauses.push(pause.unwrap());
+            now += pause.unwrap();
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        slot.has_served();
+        slot.has_failed(at(now));
+        assert_eq!(slot.ask(None, false, at(now + 1)), Advice::Start, "it has served since");
+    }
+
+    #[test]
+    fn one_that_forks_no_attempt_is_given_up_after_five() {
+        let mut slot = serving(0);
+        let missed: Vec<bool> = (0..4).map(|_| slot.has_missed(at(0))).collect();
+        assert_eq!(missed, [false; 4]);
+        slot.has_served();
+        let missed: Vec<bool> = (0..5).map(|_| slot.has_missed(at(0))).collect();
+        assert_eq!(missed, [false, false, false, false, true]);
+        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
+        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
+    }
+
+    #[test]
+    fn modules_that_cannot_be_imported_ahead_are_tried_again_after_ten_minutes() {
+        let mut slot = serving(0);
+        slot.is_unfit(at(0));
+        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
+        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
+    }
+}

@@ -72,6 +72,21 @@ table outlast.batch_slot with (fillfactor=10, autovacuum_vacuum_threshold=1000)
     bounds bigint not null
     batch_slot_pkey PRIMARY KEY (server, slot)
 
+table outlast.browser_session with (fillfactor=70, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id uuid not null
+    secret bytea not null
+    token bytea not null
+    name text not null
+    address text not null
+    agent text not null
+    created bigint not null
+    used bigint not null
+    expires bigint not null
+    browser_session_pkey PRIMARY KEY (id)
+    browser_session_secret_key UNIQUE (secret)
+    CREATE INDEX browser_session_expires ON outlast.browser_session USING btree (expires)
+    CREATE INDEX browser_session_token ON outlast.browser_session USING btree (token, used)
+
 table outlast.checkpoint
     seq bigint not null
     bytes bytea not null

@@ -6,6 +6,10 @@ CREATE INDEX active_visible on active (visible_until) where visible_until is not
 
 CREATE INDEX active_worker on active (worker) where worker is not null;
 
+CREATE INDEX browser_session_expires on browser_session (expires);
+
+CREATE INDEX browser_session_token on browser_session (token, used);
+
 CREATE INDEX class_block_block on class_block (block);
 
 CREATE INDEX dead_letter_unhandled on dead_letter_row (seq) where unhandled = 1;
@@ -100,6 +104,20 @@ CREATE TABLE attempt_row (
     evidence_code text,
     pack_digest text, peak_memory integer, cpu_ms integer,
     primary key (seq, epoch)
+) without rowid;
+
+CREATE TABLE browser_session (
+    id blob not null primary key,
+    -- The hash of what the browser shows.
+    secret blob not null unique,
+    -- What the token is known by that it is of.
+    token blob not null,
+    name text not null,
+    address text not null,
+    agent text not null,
+    created integer not null,
+    used integer not null,
+    expires integer not null
 ) without rowid;
 
 CREATE TABLE checkpoint (

@@ -14,7 +14,7 @@ use outlast_worker::{guardian, handover, signals};
 use crate::command::{
     actions, backup, bench, completions, config as show_config, cron, dead_letters, demo, dev,
     doctor, events, export, health, import, jobs, limits, man, migrate, packs, queues, restore,
-    run, server, token, worker, workers, workflows,
+    run, server, sessions, token, worker, workers, workflows,
 };
 use crate::config::Environment;
 use crate::last_job;
@@ -71,6 +71,9 @@ enum Command {
     /// List, drain, quiet and resume workers
     #[command(subcommand)]
     Workers(workers::Command),
+    /// List browsers that are signed in to the dashboard, and end their sessions
+    #[command(subcommand)]
+    Sessions(sessions::Command),
     /// List, retry and remove jobs that used up a budget
     #[command(subcommand, name = "dead-letters")]
     DeadLetters(dead_letters::Command),
@@ -120,6 +123,7 @@ impl Command {
             | Self::Jobs(_)
             | Self::Queues(_)
             | Self::Limits(_)
+            | Self::Sessions(_)
             | Self::Cron(_)
             | Self::Workflows(_)
             | Self::Workers(_)
@@ -168,6 +172,7 @@ impl Command {
             Self::Jobs(command) => wait_for(jobs::run(command, environment)),
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Limits(command) => wait_for(limits::run(command, environment)),
+            Self::Sessions(command) => wait_for(sessions::run(command, environment)),
             Self::Cron(command) => wait_for(cron::run(command, environment)),
             Self::Workflows(command) => wait_for(workflows::run(command, environment)),
             Self::Workers(command) => wait_for(workers::run(command, environment)),
@@ -308,6 +313,7 @@ pub(crate) fn engine_args(
         | Command::Jobs(_)
         | Command::Queues(_)
         | Command::Limits(_)
+        | Command::Sessions(_)
         | Command::Cron(_)
         | Command::Workflows(_)
         | Command::Workers(_)

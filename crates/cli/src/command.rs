@@ -30,6 +30,7 @@ pub(crate) mod restore;
 pub(crate) mod run;
 mod search;
 pub(crate) mod server;
+pub(crate) mod sessions;
 mod store;
 pub(crate) mod token;
 pub(crate) mod worker;

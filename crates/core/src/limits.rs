@@ -109,6 +109,13 @@ pub const REDISPATCH: Rate = Rate { per_second: 2_000, burst: 500 };
 /// How long a process tree is given to end after SIGKILL before its end is in doubt.
 pub const KILL_CONFIRM_MAX: Span = Span::from_secs(5);
 
+/// How long a browser stays signed in without a request.
+pub const SESSION_IDLE_MAX: Span = Span::from_secs(12 * 3600);
+/// How long a browser stays signed in at most.
+pub const SESSION_LIFE_MAX: Span = Span::from_secs(7 * 24 * 3600);
+/// Sessions that one token may have: another one ends the one that was unused for longest.
+pub const SESSIONS_OF_TOKEN_MAX: usize = 100;
+
 /// Cuts a text to `max` bytes, and says at its end that it was cut and how long it was.
 #[must_use]
 pub fn cut(text: String, max: usize) -> String {

@@ -171,6 +171,7 @@
         const headers = tag ? { "If-None-Match": tag } : {};
         const page = encodeURIComponent(body.dataset.page);
         const answer = await fetch(root + "live?page=" + page, { headers, signal: abort.signal, cache: "no-store" });
+        if (answer.status === 401 && byId("out")) { byId("out").hidden = false; off(); return; }
         if (answer.status >= 400 && answer.status < 500) { end(); return; }
         if (answer.status !== 304) {
           if (!answer.ok) throw new Error(answer.status);
@@ -219,7 +220,7 @@
     if (!hasShortcuts || typed || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "/") {
       event.preventDefault();
-      byId("search").focus();
+      byId("search")?.focus();
     } else if (goes && event.key in places) {
       location.href = root + places[event.key];
     }

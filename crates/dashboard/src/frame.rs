@@ -118,6 +118,8 @@ pub struct May {
     pub operate: bool,
     /// Everything else.
     pub administer: bool,
+    /// Press buttons that need no right, such as to end a session of one's own.
+    pub press: bool,
 }
 
 /// Who looks at a page.
@@ -133,6 +135,8 @@ pub struct Reader {
     pub why_not: Option<String>,
     /// Whether there is a session that can be ended.
     pub has_session: bool,
+    /// The page that signs in and comes back to this one, from the root; empty if there is none.
+    pub sign_in: String,
 }
 
 /// What came of the request before.
@@ -173,6 +177,8 @@ pub struct Frame {
     pub flash: Option<Flash>,
     /// Whether it is kept up to date.
     pub is_live: bool,
+    /// Whether it is for readers whom the server does not know: without a menu.
+    pub is_bare: bool,
 }
 
 impl Frame {

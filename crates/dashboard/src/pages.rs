@@ -5,10 +5,12 @@ pub mod graph;
 mod job;
 mod jobs;
 pub mod sheet;
+mod sign_in;
 
 pub use error::ErrorPage;
 pub use job::{AttemptRow, Fact, JobPage, OutputLine, Text};
 pub use jobs::{Filter, JobRow, JobsPage, StateCount};
+pub use sign_in::SignInPage;
 
 use askama::Template;
 

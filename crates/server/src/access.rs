@@ -5,8 +5,9 @@
 //!                                        └ no: 401          └ no: 403, naming the roles that may
 //! ```
 //!
-//! A client certificate stands in for a token if none is sent: `server.tls.roles` maps names in
-//! it to roles.
+//! A browser may show a session instead, which was begun with a token and is of that token
+//! ([`TokenHash::session_key`]). A client certificate stands in for both if neither is sent:
+//! `server.tls.roles` maps names in it to roles.
 //!
 //! The server has only hashes of tokens, so neither its memory nor its store nor its log can leak
 //! one. A server without tokens accepts every request; the configuration then makes it listen on
@@ -16,6 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+use outlast_store::idempotency::Fingerprint;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -125,6 +127,13 @@ impl TokenHash {
         &self.0
     }
 
+    /// Returns what sessions of this token are stored under. It is gone with the token, whatever its
+    /// name; and it is not the hash by which the token is known.
+    #[must_use]
+    pub fn session_key(&self) -> Fingerprint {
+        Sha256::new().chain_update(b"session of ").chain_update(self.0).finalize().into()
+    }
+
     fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -174,6 +183,13 @@ pub struct KnownToken {
     pub hash: TokenHash,
 }
 
+impl KnownToken {
+    /// Whether a browser may sign in with it. A worker's token is on every host with workers.
+    const fn may_sign_in(&self) -> bool {
+        !matches!(self.role, Role::Worker)
+    }
+}
+
 /// All tokens and names in certificates; may be replaced at any time.
 #[derive(Debug, Default)]
 pub struct Access {
@@ -192,6 +208,8 @@ struct Known {
 pub struct Credentials<'a> {
     /// Its `Authorization` header.
     pub authorization: Option<&'a str>,
+    /// The token that its session is of, if it has one.
+    pub session: Option<&'a KnownToken>,
     /// Names in its certificate, the common name first.
     pub certificate: Option<&'a CertificateNames>,
 }
@@ -203,8 +221,21 @@ pub enum Principal {
     Anybody,
     /// The holder of a token.
     Token(KnownToken),
+    /// A browser that is signed in with a token.
+    Session(KnownToken),
     /// The holder of a certificate.
     Certificate(KnownToken),
+}
+
+/// Why a browser is not signed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignInRefusal {
+    /// The token is unknown.
+    #[error("this server does not know that token")]
+    Unknown,
+    /// It is a worker's.
+    #[error("that is a token for workers, which cannot sign in")]
+    Worker,
 }
 
 /// Why a request is not allowed.
@@ -234,10 +265,37 @@ impl Access {
         Self { known: RwLock::new(Known::new(tokens, roles)) }
     }
 
-    /// Replaces tokens and names.
-    pub fn replace(&self, tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) {
-        let known = Known::new(tokens, roles);
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    /// Replaces tokens and names. Returns what the sessions of tokens are stored under that are gone, or
+    /// can no longer sign in.
+    pub fn replace(&self, tokens: Vec<KnownToken>, roles: Vec<(String, Role)>) -> Vec<Fingerprint> {
+        let after = Known::new(tokens, roles);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, after);
+        let keys = before.tokens.iter().map(|token| token.hash.session_key());
+        keys.filter(|key| known.of_session(key).is_none()).collect()
+    }
+
+    /// Returns whether anyone can sign in: whether there are tokens.
+    #[must_use]
+    pub fn has_tokens(&self) -> bool {
+        !self.known().tokens.is_empty()
+    }
+
+    /// Returns the token that a browser signs in with.
+    ///
+    /// # Errors
+    /// Returns why it is not signed in.
+    pub fn sign_in(&self, token: &str) -> Result<KnownToken, SignInRefusal> {
+        let known = self.known();
+        let found = known.with_hash(&TokenHash::of(token.trim()));
+        let found = found.ok_or(SignInRefusal::Unknown)?;
+        if found.may_sign_in() { Ok(found.clone()) } else { Err(SignInRefusal::Worker) }
+    }
+
+    /// Returns the token that a session is of, as it is now.
+    #[must_use]
+    pub fn of_session(&self, key: &Fingerprint) -> Option<KnownToken> {
+        self.known().of_session(key).cloned()
     }
 
     fn known(&self) -> RwLockReadGuard<'_, Known> {
@@ -267,7 +325,7 @@ impl Access {
         let found = known.identify(shown)?;
         let (kind, known) = match &found {
             Principal::Anybody => return Ok(found),
-            Principal::Token(token) => ("token", token),
+            Principal::Token(token) | Principal::Session(token) => ("token", token),
             Principal::Certificate(name) => ("certificate", name),
         };
         if known.role.allows(permission) {
@@ -296,6 +354,9 @@ impl Known {
     }
 
     fn identify(&self, shown: Credentials<'_>) -> Result<Principal, Denied> {
+        if let (None, Some(token)) = (shown.authorization, shown.session) {
+            return Ok(Principal::Session(token.clone()));
+        }
         match (shown.authorization, shown.certificate) {
             (Some(header), _) if !self.tokens.is_empty() => {
                 self.token(header).cloned().map(Principal::Token)
@@ -322,15 +383,24 @@ impl Known {
         if !scheme.eq_ignore_ascii_case("bearer") || token.trim().is_empty() {
             return Err(refuse("the Authorization header is not of the form `Bearer TOKEN`"));
         }
-        let shown = TokenHash::of(token.trim());
+        let found = self.with_hash(&TokenHash::of(token.trim()));
+        found.ok_or_else(|| refuse("the bearer token is not known to this server"))
+    }
+
+    fn with_hash(&self, shown: &TokenHash) -> Option<&KnownToken> {
         // Compares every hash, so that timing reveals nothing about any of them.
         let mut found = None;
         for known in &self.tokens {
-            if known.hash.is(&shown) {
+            if known.hash.is(shown) {
                 found = Some(known);
             }
         }
-        found.ok_or_else(|| refuse("the bearer token is not known to this server"))
+        found
+    }
+
+    fn of_session(&self, key: &Fingerprint) -> Option<&KnownToken> {
+        let mut all = self.tokens.iter().filter(|token| token.may_sign_in());
+        all.find(|token| token.hash.session_key().ct_eq(key).into())
     }
 
     fn certificate(&self, names: &CertificateNames) -> Result<&KnownToken, Denied> {
@@ -360,7 +430,7 @@ mod tests {
     }
 
     fn check(authorization: Option<&str>, permission: Scope) -> Result<(), Denied> {
-        let shown = Credentials { authorization, certificate: None };
+        let shown = Credentials { authorization, ..Credentials::default() };
         access().check(shown, permission, format_args!("this")).map(drop)
     }
 
@@ -429,7 +499,7 @@ mod tests {
     fn a_certificate_has_the_role_of_the_first_name_that_has_one() {
         let names = |all: &[&str]| CertificateNames(all.iter().map(|&it| it.to_owned()).collect());
         let check = |certificate: &CertificateNames, permission| -> Result<String, Denied> {
-            let shown = Credentials { authorization: None, certificate: Some(certificate) };
+            let shown = Credentials { certificate: Some(certificate), ..Credentials::default() };
             match access().check(shown, permission, format_args!("this"))? {
                 Principal::Certificate(found) => Ok(found.name),
                 other => panic!("{other:?}"),
@@ -448,6 +518,43 @@ mod tests {
         access.replace(Vec::new(), vec![("ci".to_owned(), Role::Viewer)]);
         let refused = access.check(Credentials::default(), Scope::Read, format_args!("this"));
         assert!(refused.unwrap_err().to_string().contains("requires a client certificate"));
+    }
+
+    #[test]
+    fn session_is_of_one_token_and_ends_with_it() {
+        let access = access();
+        let key = |role: Role| TokenHash::of(&format!("secret-{role}")).session_key();
+        let viewer = access.sign_in(" secret-viewer ").unwrap();
+        assert_eq!(viewer.hash.session_key(), key(Role::Viewer));
+        assert_ne!(&viewer.hash.session_key(), viewer.hash.bytes());
+        assert_eq!(access.of_session(&key(Role::Viewer)), Some(viewer.clone()));
+        assert_eq!(access.sign_in("secret-worker"), Err(SignInRefusal::Worker));
+        assert_eq!(access.sign_in("secret-x"), Err(SignInRefusal::Unknown));
+        assert_eq!(access.of_session(&key(Role::Worker)), None, "it never signed in");
+        // Another token of the same name, and one that has become an administrator's.
+        let admin = KnownToken { role: Role::Admin, ..viewer.clone() };
+        let other = KnownToken { hash: TokenHash::of("another secret"), ..viewer };
+        assert_eq!(
+            access.replace(vec![other, admin], Vec::new()),
+            [Role::Admin, Role::Operator, Role::Producer, Role::Worker].map(key)
+        );
+        assert_eq!(access.of_session(&key(Role::Viewer)).map(|it| it.role), Some(Role::Admin));
+    }
+
+    #[test]
+    fn header_goes_before_a_session_and_a_session_before_a_certificate() {
+        let access = access();
+        let token = access.sign_in("secret-viewer").unwrap();
+        let names = CertificateNames(vec!["ci".to_owned()]);
+        let check = |authorization| {
+            let shown =
+                Credentials { authorization, session: Some(&token), certificate: Some(&names) };
+            access.check(shown, Scope::Read, format_args!("this"))
+        };
+        assert_eq!(check(None), Ok(Principal::Session(token.clone())));
+        let named = |found| matches!(found, Ok(Principal::Token(it)) if it.role == Role::Admin);
+        assert!(named(check(Some("Bearer secret-admin"))));
+        assert!(check(Some("Bearer secret-x")).is_err());
     }
 
     #[test]

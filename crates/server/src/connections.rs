@@ -277,6 +277,11 @@ impl Peer {
         self.asked.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns the address that it is from.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
     /// Marks it as a worker's.
     pub(crate) fn works(&self) {
         if matches!(self.kind(), Kind::Worker | Kind::Gone) {
@@ -413,7 +418,7 @@ impl Drop for Busy {
 }
 
 /// Returns what counts as one address. A host with an IPv6 address has a /64 of them.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))

@@ -49,6 +49,7 @@ mod long_poll;
 mod orders;
 pub(crate) mod output;
 pub(crate) mod profile;
+mod removed_tokens;
 pub(crate) mod session_facts;
 pub(crate) mod sessions;
 pub(crate) mod shared_state;

@@ -38,6 +38,8 @@ mod response;
 mod route;
 mod schedules;
 mod schema;
+mod sessions;
+mod sign_in;
 mod skew;
 mod stream;
 mod ui;
@@ -79,6 +81,7 @@ pub(crate) struct App {
     started: BootTime,
     /// The latest updates of pages.
     updates: Arc<ui::Cache>,
+    sign_ins: Arc<sign_in::SignIns>,
     /// The answer of `/openapi.json`, written once the routes are known.
     description: Arc<OnceLock<Vec<u8>>>,
 }
@@ -105,6 +108,7 @@ pub fn router(engine: Engine) -> Router {
         admission: Admission::default(),
         started: boot_time(),
         updates: Arc::default(),
+        sign_ins: Arc::default(),
         description: Arc::default(),
     };
     let conformance = app.engine.settings().conformance;
@@ -120,6 +124,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(queues::routes())
         .merge(doctor::routes())
         .merge(events::routes())
+        .merge(sessions::routes())
         .merge(health::routes())
         .merge(openapi::routes())
         .merge(ui::routes());
@@ -138,18 +143,21 @@ async fn unknown_path(State(app): State<App>, request: Request) -> Response {
     nowhere(app, request, |_method, path| {
         ApiError::not_found(Missing::Path, format!("there is nothing at {path}"))
     })
+    .await
 }
 
 async fn wrong_method(State(app): State<App>, request: Request) -> Response {
     nowhere(app, request, |method, path| {
         ApiError::Method(format!("{path} does not allow {method}"))
     })
+    .await
 }
 
 /// Responds if there is no route. Clients that may not read do not learn which routes exist.
-fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -> Response {
+async fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -> Response {
     let responder = Responder::of(&request);
-    let refused = match ApiRequest::new(app, request).allowed(Scope::Read) {
+    let req = ApiRequest::new(app, request).signed_in().await;
+    let refused = match req.and_then(|req| req.allowed(Scope::Read)) {
         Ok(req) => failure(req.method(), req.path()),
         Err(refused) => refused,
     };

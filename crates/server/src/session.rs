@@ -65,6 +65,7 @@ impl SessionService {
         let authorization = request.metadata().get("authorization");
         let shown = Credentials {
             authorization: authorization.and_then(|value| value.to_str().ok()),
+            session: None,
             certificate: certificate.map(AsRef::as_ref),
         };
         let access = &self.engine.settings().access;

@@ -46,6 +46,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "0009_queue_counts",
         text: include_str!("../migrations/0009_queue_counts.sql"),
     },
+    Migration {
+        name: "0010_browser_sessions",
+        text: include_str!("../migrations/0010_browser_sessions.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

@@ -14,8 +14,10 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::{Arrival, ArrivalNumber, ArrivalState};
+use outlast_store::browser_session::{BrowserSession, SessionQuery};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
@@ -395,6 +397,20 @@ impl Store for PostgresStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         read::schedule::due(&self.inner.background.get().await?, until, max).await
+    }
+
+    async fn browser_session(
+        &self,
+        secret: Fingerprint,
+    ) -> Result<Option<BrowserSession>, StoreError> {
+        read::browser_session::one(&self.inner.readers.get().await?, &secret).await
+    }
+
+    async fn browser_sessions(
+        &self,
+        query: SessionQuery,
+    ) -> Result<Vec<BrowserSession>, StoreError> {
+        read::browser_session::page(&self.inner.readers.get().await?, &query).await
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

@@ -7,6 +7,7 @@
 
 pub(crate) mod arrival;
 pub(crate) mod attempt;
+pub(crate) mod browser_session;
 pub(crate) mod event;
 pub(crate) mod job;
 pub(crate) mod limit;

@@ -10,8 +10,9 @@
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
-//!   [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
+//!   [`worker`], [`workflow`], [`browser_session`], [`leadership`], [`failover`]: the commands
 
+pub mod browser_session;
 pub mod enqueue;
 pub mod failover;
 pub mod leadership;
@@ -60,6 +61,7 @@ use crate::apply::step::{Step, needs_class, step};
 use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::rules::Context;
+pub use browser_session::SessionTables;
 pub use schedule::ScheduleTables;
 use unique::Free;
 pub use workflow::WorkflowTables;
@@ -358,6 +360,7 @@ pub trait Backend:
     + LimitTables
     + ScheduleTables
     + WorkflowTables
+    + SessionTables
     + LeaderTables
 {
     /// Executes the claims at the start of `commands`, at least one; returns their replies.
@@ -523,6 +526,14 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),
+        Command::BeginSession(order) => {
+            Reply::SessionBegun(browser_session::begin(b, order).await?)
+        }
+        Command::RenewSession(order) => {
+            browser_session::renew(b, *order)?;
+            Reply::Done
+        }
+        Command::EndSessions(order) => Reply::SessionsEnded(browser_session::end(b, order).await?),
         Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),
         Command::Prune(prune) => {
             Reply::Pruned(match leadership::check(b, &prune.leadership).await? {

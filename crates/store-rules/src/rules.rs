@@ -18,6 +18,7 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::WorkerEvent;
 use outlast_core::worker::order::WorkerOrder;
 use outlast_core::workflow::WorkflowId;
+use outlast_store::browser_session::{BeginSession, BrowserSession};
 use outlast_store::command::{
     EndDetail, Fence, Finish, LeadershipRequest, Origin, ReportedOutcome, Reporter, Stream,
 };
@@ -449,6 +450,29 @@ pub fn schedule_event(
         words => format!("{name}: {words}"),
     };
     Event { job: happened.job, ..Event::new(at, happened.kind, by, words) }
+}
+
+/// Returns a session of a browser that begins.
+#[must_use]
+pub fn begun_session(order: &BeginSession, now: Timestamp) -> BrowserSession {
+    BrowserSession {
+        id: order.id,
+        secret: order.secret,
+        token: order.token,
+        name: order.name.clone(),
+        address: order.address.clone(),
+        agent: order.agent.clone(),
+        created: now,
+        used: now,
+        expires: BrowserSession::expires(now, now),
+    }
+}
+
+/// Returns an event of a session of a browser; the evidence names it, its token, and where it began.
+#[must_use]
+pub fn session_event(session: &BrowserSession, kind: EventName, at: Timestamp, by: &str) -> Event {
+    let BrowserSession { id, name, address, .. } = session;
+    Event::new(at, kind, by, format!("{id} of {name} from {address}"))
 }
 
 /// Returns an event of a workflow; the evidence names the workflow, and says more after a colon.

@@ -2,6 +2,7 @@
 //! neither wait for the writer nor keep the write-ahead log from shrinking forever.
 
 pub(crate) mod attempt;
+pub(crate) mod browser_session;
 pub(crate) mod event;
 pub(crate) mod job;
 pub(crate) mod limit;

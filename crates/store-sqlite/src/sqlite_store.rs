@@ -12,8 +12,10 @@ use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
+use outlast_store::browser_session::{BrowserSession, SessionQuery};
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -277,6 +279,20 @@ impl Store for SqliteStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.read_in_background(move |db| read::schedule::due(db, until, max)).await
+    }
+
+    async fn browser_session(
+        &self,
+        secret: Fingerprint,
+    ) -> Result<Option<BrowserSession>, StoreError> {
+        self.read(move |db| read::browser_session::one(db, &secret)).await
+    }
+
+    async fn browser_sessions(
+        &self,
+        query: SessionQuery,
+    ) -> Result<Vec<BrowserSession>, StoreError> {
+        self.read(move |db| read::browser_session::page(db, &query)).await
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

@@ -28,6 +28,7 @@ macro_rules! cases {
     };
 }
 
+pub mod browser_session;
 pub mod bytes;
 pub mod claim;
 pub mod crowd;
@@ -140,6 +141,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         crowd::cases(),
         limit::cases(),
         schedule::cases(),
+        browser_session::cases(),
         recount::cases(),
         queue::cases(),
         fair::cases(),

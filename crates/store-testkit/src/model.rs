@@ -8,6 +8,7 @@
 //! batch ─▶ one lock ─▶ command by command: read rows ─▶ settle + decide ─▶ write rows, events
 //! ```
 
+mod browser_session;
 mod claim;
 mod enqueue;
 mod extend;
@@ -44,9 +45,11 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::EnqueuedArrived;
+use outlast_store::browser_session::{BrowserSession, SessionQuery};
 use outlast_store::command::{Batch, BatchId, ClassId, Command};
 use outlast_store::error::StoreError;
 use outlast_store::event::{EventName, EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
@@ -81,6 +84,7 @@ pub struct ModelStore {
     maintains_forever: bool,
     reads_of_workers: Arc<AtomicUsize>,
     lists_of_queues: Arc<AtomicUsize>,
+    reads_of_sessions: Arc<AtomicUsize>,
 }
 
 /// Which batches fail, and how.
@@ -109,6 +113,7 @@ impl ModelStore {
             maintains_forever: false,
             reads_of_workers: Arc::default(),
             lists_of_queues: Arc::default(),
+            reads_of_sessions: Arc::default(),
         }
     }
 
@@ -171,6 +176,12 @@ impl ModelStore {
     #[must_use]
     pub fn lists_of_queues(&self) -> usize {
         self.lists_of_queues.load(Ordering::SeqCst)
+    }
+
+    /// Returns how often this store or a clone was asked for the session of a browser.
+    #[must_use]
+    pub fn reads_of_sessions(&self) -> usize {
+        self.reads_of_sessions.load(Ordering::SeqCst)
     }
 
     fn open(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
@@ -263,6 +274,14 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         }
         Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
         Command::ForgetWorker(worker) => Reply::Forgotten(tx.forget_worker(*worker)),
+        Command::BeginSession(order) => Reply::SessionBegun(tx.begin_session(order)),
+        Command::RenewSession(order) => {
+            tx.renew_session(*order);
+            Reply::Done
+        }
+        Command::EndSessions(order) => {
+            Reply::SessionsEnded(tx.end_sessions(&order.which, &order.by))
+        }
         Command::Leadership(ask) => Reply::Leadership(tx.leadership(ask)),
         Command::Prune(prune) => Reply::Pruned(tx.prune(prune)),
         Command::Reset => {
@@ -307,6 +326,21 @@ impl Store for ModelStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         Ok(self.open()?.due_schedules(until, max))
+    }
+
+    async fn browser_session(
+        &self,
+        secret: Fingerprint,
+    ) -> Result<Option<BrowserSession>, StoreError> {
+        self.reads_of_sessions.fetch_add(1, Ordering::SeqCst);
+        Ok(self.open()?.session_of(&secret))
+    }
+
+    async fn browser_sessions(
+        &self,
+        query: SessionQuery,
+    ) -> Result<Vec<BrowserSession>, StoreError> {
+        Ok(self.open()?.sessions_of(&query))
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

@@ -14,6 +14,7 @@ use outlast_core::id::WorkerId;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
+pub use crate::browser_session::{BeginSession, EndSessions, RenewSession, WhichSessions};
 use crate::extend::Extend;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
@@ -128,6 +129,12 @@ pub enum Command {
     Adopt(Adopt),
     /// Notes what was acknowledged and lost.
     NoteLoss(NoteLoss),
+    /// Begins a session of a browser.
+    BeginSession(Box<BeginSession>),
+    /// Notes that a session of a browser is used.
+    RenewSession(RenewSession),
+    /// Ends sessions of browsers.
+    EndSessions(EndSessions),
     /// Takes, keeps or gives back what one server does for all.
     Leadership(LeadershipRequest),
     /// Deletes what is older than it must be kept.

@@ -179,6 +179,12 @@ pub enum EventName {
     WorkerOrderSet,
     #[serde(rename = "worker.order_lifted")]
     WorkerOrderLifted,
+    /// Someone signed in with a browser; the evidence names the session, and where from.
+    #[serde(rename = "session.began")]
+    SessionBegan,
+    /// Someone signed out, or a session was ended; the evidence names it.
+    #[serde(rename = "session.ended")]
+    SessionEnded,
     /// A standby took the place of the store's primary, and some of what was acknowledged is lost.
     #[serde(rename = "store.failed_over")]
     StoreFailedOver,
@@ -274,8 +280,18 @@ impl EventName {
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
         let family = |prefix| {
-            ["job.", "execution.", "queue.", "limit.", "cron.", "workflow.", "worker.", "store."]
-                .contains(&prefix)
+            [
+                "job.",
+                "execution.",
+                "queue.",
+                "limit.",
+                "cron.",
+                "workflow.",
+                "worker.",
+                "session.",
+                "store.",
+            ]
+            .contains(&prefix)
         };
         match pattern.strip_suffix('*') {
             Some(prefix) => prefix.is_empty() || family(prefix),

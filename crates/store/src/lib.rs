@@ -17,6 +17,7 @@
 //! - [`extend`]: which attempts a plain client's heartbeat extends
 //! - [`limit`], [`queue`]: limits and settings of queues; [`schedule`]: schedules;
 //!   [`workflow`]: workflows
+//! - [`browser_session`]: sessions of browsers
 //! - [`record`]: what is stored, as read back; [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
 //! - [`tally`]: live counts by class and state
@@ -25,6 +26,7 @@
 #![warn(missing_docs)]
 
 pub mod arrival;
+pub mod browser_session;
 pub mod command;
 pub mod error;
 pub mod event;

@@ -8,6 +8,7 @@ use outlast_core::worker::order::OrderRefusal;
 use outlast_core::workflow::WorkflowId;
 
 use crate::arrival::EnqueuedArrived;
+use crate::browser_session::BrowserSession;
 pub use crate::command::claim::{Blocked, ClaimRefusal, Claimed, Claims};
 pub use crate::command::order::NotFound;
 pub use crate::command::report::{MoveRefusal, Moved};
@@ -94,8 +95,12 @@ pub enum Reply {
     ScheduleWritten(Result<ScheduleWritten, ScheduleRefusal>),
     /// Of `WriteWorkflow`: what was stored, or why nothing was.
     WorkflowWritten(Result<WorkflowWritten, WorkflowRefusal>),
+    /// Of `BeginSession`: the session.
+    SessionBegun(BrowserSession),
+    /// Of `EndSessions`: those that were ended, by id.
+    SessionsEnded(Vec<BrowserSession>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
-    /// Of `Queue`, `Log`, `ReportHealth` and `Reset`.
+    /// Of `Queue`, `Log`, `ReportHealth`, `RenewSession` and `Reset`.
     Done,
 }

@@ -14,9 +14,11 @@ use outlast_core::workflow::WorkflowId;
 use uuid::Uuid;
 
 use crate::arrival::{Arrival, ArrivalNumber, ArrivalState};
+use crate::browser_session::{BrowserSession, SessionQuery};
 use crate::command::{Batch, BatchId, ClassId};
 use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery, NewestPage, NewestQuery};
+use crate::idempotency::Fingerprint;
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
@@ -166,6 +168,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Counts workflows.
     async fn workflow_counts(&self) -> Result<WorkflowCounts, StoreError>;
+
+    /// Returns the session of a browser with this secret, if there is one; it may have expired.
+    async fn browser_session(
+        &self,
+        secret: Fingerprint,
+    ) -> Result<Option<BrowserSession>, StoreError>;
+
+    /// Returns sessions of browsers, the latest begun first.
+    async fn browser_sessions(
+        &self,
+        query: SessionQuery,
+    ) -> Result<Vec<BrowserSession>, StoreError>;
 
     /// Returns the gates of a limit that count attempts, those with most first.
     async fn gates(&self, query: GateQuery) -> Result<Vec<GateRecord>, StoreError>;

@@ -129,7 +129,7 @@ fn check(args: &Args, environment: &Environment) -> Result<(), Failure> {
         // A client certificate may replace the token: the server decides.
         return Ok(());
     }
-    let shown = Credentials { authorization: shown.as_deref(), certificate: None };
+    let shown = Credentials { authorization: shown.as_deref(), ..Credentials::default() };
     let allowed = access.check(shown, Scope::Work, format_args!("a worker's session"));
     match allowed {
         Ok(_) => Ok(()),

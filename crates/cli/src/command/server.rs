@@ -254,7 +254,8 @@ impl Reloadable {
         if let Some(schedules) = config.schedules {
             self.engine.reconfigure_schedules(schedules);
         }
-        self.access.replace(config.tokens, config.certificate_roles);
+        let gone = self.access.replace(config.tokens, config.certificate_roles);
+        self.engine.end_sessions_of(gone);
         Ok(())
     }
 }

@@ -14,4 +14,6 @@ pub struct ErrorPage {
     pub hint: Option<String>,
     /// The way back to the page on which something was tried.
     pub back: Option<String>,
+    /// The page that signs in and comes back, if that helps.
+    pub sign_in: Option<String>,
 }

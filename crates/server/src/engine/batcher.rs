@@ -241,6 +241,9 @@ fn lane_of(command: &Command) -> Lane {
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
         | Command::Recount(_)
+        | Command::BeginSession(_)
+        | Command::RenewSession(_)
+        | Command::EndSessions(_)
         | Command::Progress(_)
         | Command::ForgetWorker(_) => Lane::Finish,
         Command::Log(_) => Lane::Output,

@@ -84,6 +84,9 @@ fn kind_of(it: &impl Submitted) -> Option<Kind> {
         | Command::SetQueue(_)
         | Command::SetLimit(_)
         | Command::RemoveLimit(_)
+        | Command::BeginSession(_)
+        | Command::RenewSession(_)
+        | Command::EndSessions(_)
         | Command::OrderWorkers(_) => Some(Kind::Same(discriminant(it.command()))),
         other => subject_of(other).map(Kind::About),
     }

@@ -15,6 +15,7 @@ use hyper::body::Body as _;
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
 use outlast_core::time::Timestamp;
+use outlast_store::idempotency::Fingerprint;
 use outlast_store::query::Page;
 use outlast_wire::ojs::names;
 use outlast_wire::{Fault, time};
@@ -24,6 +25,7 @@ use super::App;
 use super::admission::Admitted;
 use super::csrf::{self, Sender};
 use super::error::ApiError;
+use super::sign_in::{self, SignedIn};
 use crate::access::{Credentials, Denied, KnownToken, Principal, Scope};
 use crate::connections::Peer;
 use crate::intake::ANONYMOUS;
@@ -45,26 +47,51 @@ pub(crate) struct ApiRequest {
     body: Mutex<Body>,
     /// The client's token; none if the server has none.
     who: Option<KnownToken>,
+    /// The browser's session, if it is signed in.
+    session: Option<SignedIn>,
     /// What the request needs.
     permission: Option<Scope>,
     /// The room that its body takes.
     admitted: Option<Admitted>,
     /// Whether a page is asked for only to see what of it has changed.
     pub(super) is_update: bool,
+    /// How long its body may be.
+    body_max: usize,
 }
 
 impl ApiRequest {
     pub(crate) fn new(app: App, request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
+        let body_max = app.engine.settings().max_body;
         Self {
             app,
             parts,
             body: Mutex::new(body),
             who: None,
+            session: None,
             permission: None,
             admitted: None,
             is_update: false,
+            body_max,
         }
+    }
+
+    /// Looks up whether a browser is signed in. What comes with a header of its own is no browser's.
+    pub(crate) async fn signed_in(mut self) -> Result<Self, ApiError> {
+        if !self.parts.headers.contains_key(header::AUTHORIZATION) {
+            self.session = sign_in::signed_in(&self.app, &self.parts).await?;
+        }
+        Ok(self)
+    }
+
+    /// Returns the browser's session.
+    pub(super) const fn session(&self) -> Option<&SignedIn> {
+        self.session.as_ref()
+    }
+
+    /// Returns the head of the request.
+    pub(super) const fn parts(&self) -> &Parts {
+        &self.parts
     }
 
     /// Checks that the client's token allows what the request needs.
@@ -73,13 +100,14 @@ impl ApiRequest {
         let certificate = self.parts.extensions.get::<Arc<CertificateNames>>();
         let shown = Credentials {
             authorization: self.header(header::AUTHORIZATION.as_str()),
+            session: self.session.as_ref().map(|session| &session.token),
             certificate: certificate.map(AsRef::as_ref),
         };
         let what = format_args!("{} {}", self.method(), self.path());
         let (who, sender) = match settings.access.check(shown, permission, what)? {
             Principal::Anybody => (None, Some(Sender::Anybody)),
             Principal::Certificate(name) => (Some(name), Some(Sender::Certificate)),
-            Principal::Token(token) => (Some(token), None),
+            Principal::Token(token) | Principal::Session(token) => (Some(token), None),
         };
         self.who = who;
         self.permission = Some(permission);
@@ -88,9 +116,12 @@ impl ApiRequest {
         {
             peer.works();
         }
-        if let Some(sender) = sender
-            && !matches!(permission, Scope::Nothing | Scope::Read)
-        {
+        let changes = match permission {
+            Scope::Nothing => false,
+            Scope::Read => !self.method().is_safe(),
+            _ => true,
+        };
+        if let Some(sender) = sender.filter(|_| changes) {
             csrf::check(&self.parts, sender)?;
         }
         Ok(self)
@@ -108,21 +139,37 @@ impl ApiRequest {
         self.who.is_some() || csrf::is_known_host(&self.parts)
     }
 
+    /// Returns what the sessions of the client's token are stored under.
+    pub(super) fn session_key(&self) -> Option<Fingerprint> {
+        self.who.as_ref().map(|token| token.hash.session_key())
+    }
+
     /// Returns a request of the same client for another path and query, without a body.
     pub(super) fn for_path(&self, path: &str) -> Option<Self> {
         let mut parts = self.parts.clone();
         parts.method = Method::GET;
         parts.uri = format!("/{path}").parse().ok()?;
-        let (app, who) = (self.app.clone(), self.who.clone());
+        let (app, who, session) = (self.app.clone(), self.who.clone(), self.session.clone());
         Some(Self {
             app,
             parts,
             body: Mutex::default(),
             who,
+            session,
             permission: None,
             admitted: None,
             is_update: false,
+            body_max: 0,
         })
+    }
+
+    /// Reads the fields of a form of so many bytes at most.
+    pub(super) async fn fields_up_to(
+        &mut self,
+        max: usize,
+    ) -> Result<Vec<(String, String)>, ApiError> {
+        self.body_max = self.body_max.min(max);
+        self.fields().await
     }
 
     /// Reads the fields of a form.
@@ -179,7 +226,7 @@ impl ApiRequest {
     /// Reads the body, bounded in length and in time, once there is room for it.
     pub(crate) async fn body(&mut self) -> Result<Bytes, ApiError> {
         self.is_json()?;
-        let max = self.app.engine.settings().max_body;
+        let max = self.body_max;
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
         let body = std::mem::take(body);
         let announced = body.size_hint().upper();

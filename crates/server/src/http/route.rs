@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::MethodFilter;
-use http::Method;
+use http::{HeaderValue, Method, header};
 use outlast_wire::ojs::error::Code;
 
 use super::App;
@@ -170,6 +170,13 @@ impl Route {
     }
 }
 
+/// Keeps a response out of caches that others may share: they do not take a cookie for a right to read.
+fn not_cached(mut response: Response) -> Response {
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);
+    response
+}
+
 /// A route that reads.
 pub(crate) fn get(
     path: impl Into<Path>,
@@ -244,11 +251,19 @@ impl Routes {
             let handler = handler.clone();
             async move {
                 let responder = Responder::of(&request);
-                let req = ApiRequest::new(app, request).allowed(permission);
+                let req = ApiRequest::new(app, request);
+                // What a session may do beyond reading, it does on pages, which check where orders
+                // come from.
+                let req = if req.method().is_safe() { req.signed_in().await } else { Ok(req) };
+                let req = req.and_then(|req| req.allowed(permission));
                 let req = req.and_then(|req| responder.check().map(|()| req));
                 let req = req.and_then(|req| req.asking_only(known));
                 match req {
-                    Ok(req) => responder.respond(handler(req).await),
+                    Ok(req) => {
+                        let is_readers_own = req.session().is_some();
+                        let response = responder.respond(handler(req).await);
+                        if is_readers_own { not_cached(response) } else { response }
+                    }
                     Err(error) => responder.respond(Err(error)),
                 }
             }

@@ -9,7 +9,7 @@
 //! A page shows what the API returns, and an order does what the API does: both call the same functions.
 //!
 //! - [`frame`]: what stands around a page; [`response`]: responses with their headers; [`live`]: updates
-//! - [`orders`]: what buttons do; the others: a page each
+//! - [`sign_in`]: with a token, once; [`orders`]: what buttons do; the others: a page each
 
 mod catalog;
 mod frame;
@@ -25,9 +25,12 @@ mod numbers;
 mod orders;
 mod queues;
 mod response;
+mod run_form;
 mod schedules;
 mod search;
+mod sessions;
 mod sheet;
+mod sign_in;
 mod waits;
 mod workers;
 mod workflows;
@@ -69,6 +72,7 @@ const PAGES: &[&str] = &[
     "/servers",
     "/actions",
     "/actions/{ref}",
+    "/sessions",
 ];
 
 pub(super) fn routes() -> Routes {
@@ -77,7 +81,10 @@ pub(super) fn routes() -> Routes {
             response::asset(request.uri().path())
         })
         .page(MethodFilter::GET, "/live", live::respond)
-        .page(MethodFilter::GET, "/search", search::respond);
+        .page(MethodFilter::GET, "/search", search::respond)
+        .page(MethodFilter::GET, "/login", sign_in::show)
+        .page(MethodFilter::POST, "/login", sign_in::sign_in)
+        .page(MethodFilter::POST, "/logout", sign_in::sign_out);
     for path in PAGES {
         routes = routes.page(MethodFilter::GET, path, show);
     }
@@ -88,7 +95,8 @@ pub(super) fn routes() -> Routes {
 async fn show(app: App, request: Request) -> Response {
     let is_head = request.method() == http::Method::HEAD;
     let asking = response::Asking::of(&request);
-    let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
+    let req = ApiRequest::new(app.clone(), request).signed_in().await;
+    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -129,6 +137,7 @@ async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError>
         ["servers"] => catalog::servers(req, said).await,
         ["actions"] => catalog::list(req, said).await,
         ["actions", name] => catalog::one(req, name, said).await,
+        ["sessions"] => sessions::page(req, said).await,
         _ => Err(ApiError::not_found(Missing::Path, format!("there is no page at /{path}"))),
     }
 }

@@ -18,6 +18,9 @@ use tower::ServiceExt as _;
 pub(crate) struct Api {
     router: Router,
     pub(crate) engine: Engine,
+    /// The store's clock.
+    pub(crate) clock: ManualClock,
+    pub(crate) store: ModelStore,
 }
 
 /// An answer.
@@ -68,15 +71,16 @@ impl Api {
         let mut settings = Settings::with_packs(Arc::new(packs));
         change(&mut settings);
         let clock = ManualClock::at(Timestamp(1_800_000_000_000));
-        let store = ModelStore::new(Arc::new(clock));
-        let engine = Engine::start(Arc::new(store), settings);
-        Self { router: router(engine.clone()), engine }
+        let store = ModelStore::new(Arc::new(clock.clone()));
+        let engine = Engine::start(Arc::new(store.clone()), settings);
+        Self { router: router(engine.clone()), engine, clock, store }
     }
 
     /// Another server on the same store.
     pub(crate) fn another(&self) -> Self {
         let engine = Engine::start(Arc::clone(self.engine.store()), self.engine.settings().clone());
-        Self { router: router(engine.clone()), engine }
+        let (clock, store) = (self.clock.clone(), self.store.clone());
+        Self { router: router(engine.clone()), engine, clock, store }
     }
 
     pub(crate) fn stop(&self) {

@@ -23,6 +23,7 @@ mod placement;
 mod queues;
 mod reports;
 mod schedules;
+mod sessions;
 mod unique;
 mod waits;
 mod workers;

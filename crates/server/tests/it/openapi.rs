@@ -8,7 +8,9 @@ use axum::body::Body;
 use http::{Method, Request};
 use outlast_server::Settings;
 use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+use outlast_store::browser_session::BeginSession;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::api::{Api, Reply};
 
@@ -384,6 +386,24 @@ async fn run_workflows(api: &mut Described) {
     api.get("/ojs/v1/workflows/unheard-of").await.expect(404);
 }
 
+async fn end_sessions(api: &mut Described) {
+    let order = BeginSession {
+        id: Uuid::now_v7(),
+        secret: [1; 32],
+        token: [2; 32],
+        name: "viewer".to_owned(),
+        address: "192.0.2.7".to_owned(),
+        agent: "browser/1".to_owned(),
+        by: "dashboard: viewer".to_owned(),
+    };
+    let session = api.api.engine.submit(order).await.expect("it is begun");
+    let all = api.get("/api/v1/sessions?limit=10").await.expect(200);
+    assert_eq!(all["data"].as_array().map(Vec::len), Some(1), "{all}");
+    let path = format!("/api/v1/sessions/{}", session.id);
+    api.ask(Method::DELETE, &path, None).await.expect(200);
+    api.ask(Method::DELETE, &path, None).await.refused(404, "not_found");
+}
+
 #[tokio::test]
 async fn every_route_answers_as_it_is_described() {
     let mut api = Described::start().await;
@@ -398,6 +418,7 @@ async fn every_route_answers_as_it_is_described() {
     run_workflows(&mut api).await;
     set_queues(&mut api).await;
     order_workers(&mut api).await;
+    end_sessions(&mut api).await;
     api.post("/ojs/v1/admin/reset", json!({})).await.expect(200);
     let described: BTreeSet<(String, String)> = api.document["paths"]
         .as_object()

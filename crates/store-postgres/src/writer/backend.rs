@@ -10,6 +10,7 @@ use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::browser_session::{BrowserSession, WhichSessions};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder, SetLimit,
     Strand, Sweep,
@@ -30,8 +31,8 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
-    WorkflowTables,
+    QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction, WorkerChange,
+    WorkerTables, WorkflowTables,
 };
 
 use uuid::Uuid;
@@ -386,6 +387,27 @@ impl ScheduleTables for Tx<'_> {
     fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), Failure> {
         self.remove_schedule(name);
         Ok(())
+    }
+}
+
+impl SessionTables for Tx<'_> {
+    async fn insert_session(
+        &mut self,
+        session: &BrowserSession,
+    ) -> Result<Vec<BrowserSession>, Failure> {
+        self.put_session(session).await
+    }
+
+    fn renew_session(&mut self, id: Uuid, now: Timestamp) -> Result<(), Failure> {
+        self.use_session(id, now);
+        Ok(())
+    }
+
+    async fn delete_sessions(
+        &mut self,
+        which: &WhichSessions,
+    ) -> Result<Vec<BrowserSession>, Failure> {
+        self.take_sessions(which).await
     }
 }
 

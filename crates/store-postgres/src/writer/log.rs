@@ -68,7 +68,7 @@ impl Tx<'_> {
                  idempotency, idempotency_job, arrival, tally, tally_slot, queue_tally,
                  ready_second, ready_second_slot, depth, depth_slot,
                  class_block,
-                 limit_rule, gate, gate_held, unique_key, schedule,
+                 limit_rule, gate, gate_held, unique_key, schedule, browser_session,
                  workflow, workflow_step, workflow_item, workflow_end restart identity",
             Vec::new(),
         )

@@ -173,6 +173,9 @@ impl Prefetch {
             | Command::SetLimit(_)
             | Command::RemoveLimit(_)
             | Command::Recount(_)
+            | Command::BeginSession(_)
+            | Command::RenewSession(_)
+            | Command::EndSessions(_)
             | Command::Leadership(_)
             | Command::Prune(_)
             | Command::Reset => self.exact = true,

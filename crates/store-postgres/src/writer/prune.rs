@@ -136,14 +136,16 @@ impl Tx<'_> {
             )
             .await?;
         let workflows = self.query(OLD_WORKFLOWS, values![before, WORKFLOWS_MAX]).await?;
+        let sessions = self.prune_sessions(limit).await?;
         let leaders = prune.leaders_before(self.batch.context.now).0;
         self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
         // Last, as it locks classes that others may be storing jobs in.
         let classes = self.retire_classes().await?;
         let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
-        let reply = deleted
-            .reply(prune, &[keys.len(), looked, tallies, gates, found_of(workflows.len(), prune)]);
+        let workflows = found_of(workflows.len(), prune);
+        let reply =
+            deleted.reply(prune, &[keys.len(), looked, tallies, gates, workflows, sessions]);
         Ok(Pruned { more: reply.more || seqs.len() < old.len(), ..reply })
     }
 

@@ -132,6 +132,7 @@ families!(
     workflow,
     workflow_lists,
     schedule,
+    browser_session,
     plain,
     order,
     failover,

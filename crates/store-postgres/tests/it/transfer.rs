@@ -46,6 +46,7 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("failover", "is about the store's own hosts"),
     ("gate", "limits count from zero after an import"),
     ("gate_held", "limits count from zero after an import"),
+    ("browser_session", "who is signed in signs in again at the new store"),
     ("limit_version", "is about what the servers that run have read"),
 ];
 

@@ -12,6 +12,7 @@ use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::StoreError;
 use outlast_store::arrival::{EnqueueArrived, EnqueuedArrived};
+use outlast_store::browser_session::{BrowserSession, WhichSessions};
 use outlast_store::command::{
     ClassId, Command, LeadershipRequest, LetterKey, LogChunk, NewJob, Prune, QueueOrder, SetLimit,
     Strand, Sweep,
@@ -33,8 +34,8 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, ScheduleTables, StandingChange, Transaction, WorkerChange, WorkerTables,
-    WorkflowTables,
+    QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction, WorkerChange,
+    WorkerTables, WorkflowTables,
 };
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -317,6 +318,26 @@ impl ScheduleTables for Tx<'_> {
 
     fn delete_schedule(&mut self, name: &ScheduleName) -> Result<(), StoreError> {
         self.execute("delete from schedule where name = ?", [name.as_str()]).map(|_| ())
+    }
+}
+
+impl SessionTables for Tx<'_> {
+    async fn insert_session(
+        &mut self,
+        session: &BrowserSession,
+    ) -> Result<Vec<BrowserSession>, StoreError> {
+        self.put_session(session)
+    }
+
+    fn renew_session(&mut self, id: Uuid, now: Timestamp) -> Result<(), StoreError> {
+        self.use_session(id, now)
+    }
+
+    async fn delete_sessions(
+        &mut self,
+        which: &WhichSessions,
+    ) -> Result<Vec<BrowserSession>, StoreError> {
+        self.take_sessions(which)
     }
 }
 

@@ -82,9 +82,10 @@ impl Tx<'_> {
             (prune.leaders_before(self.batch.context.now).0, &prune.leadership.name),
         )?;
         let workflows = self.prune_workflows(prune)?;
+        let sessions = self.prune_sessions(limit)?;
         let classes = self.retire_classes()?;
         let deleted = Deleted { jobs: old.len(), workers, classes };
-        let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows]);
+        let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows, sessions]);
         Ok(Pruned { more: reply.more || room.is_short, ..reply })
     }
 

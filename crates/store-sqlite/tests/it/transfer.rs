@@ -26,6 +26,7 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("class_block", "follows from the jobs' numbers"),
     ("transfer", "how far imports into this store came"),
     ("gate", "limits count from zero after an import"),
+    ("browser_session", "who is signed in signs in again at the new store"),
 ];
 
 /// Columns that are not moved.

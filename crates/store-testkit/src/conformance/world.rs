@@ -376,11 +376,15 @@ impl<'h, H: Harness> World<'h, H> {
 
     /// Deletes what is older than a time, from history too.
     pub(crate) fn prune(&mut self, before: Timestamp) -> Pruned {
+        self.prune_up_to(before, 100)
+    }
+
+    /// The same, no more than so many of each sort.
+    pub(crate) fn prune_up_to(&mut self, before: Timestamp, limit: u32) -> Pruned {
         let leadership = self.retention();
         let (finished_before, workers_before) = (before, before);
-        let tend = Maintain { leadership: leadership.clone(), finished_before, limit: 100 };
-        let prune =
-            Prune { leadership, finished_before, workers_before, limit: 100, from_start: true };
+        let tend = Maintain { leadership: leadership.clone(), finished_before, limit };
+        let prune = Prune { leadership, finished_before, workers_before, limit, from_start: true };
         match self.one(Command::Prune(prune)) {
             Reply::Pruned(Ok(pruned)) => {
                 let tended = self.ask(self.store().maintain(tend)).expect("this server leads");

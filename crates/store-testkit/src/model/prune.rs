@@ -30,11 +30,13 @@ impl Tx<'_> {
         let batches = self.prune_events(prune, limit);
         let workflows = self.tables.workflows.prune(prune);
         let gates = self.tables.prune_gates(limit, self.now());
+        let sessions = self.prune_sessions(limit);
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [looked, workers.len(), batches, keys, gates, workflows].contains(&limit),
+            more: [looked, workers.len(), batches, keys, gates, workflows, sessions]
+                .contains(&limit),
         })
     }
 

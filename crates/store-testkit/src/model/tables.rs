@@ -12,6 +12,7 @@ use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::order::StandingOrder;
+use outlast_store::browser_session::BrowserSession;
 use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::event::Event;
 use outlast_store::idempotency::Fingerprint;
@@ -59,6 +60,8 @@ pub(super) struct Tables {
     pub(super) gates: BTreeMap<GateId, GateRow>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleRecord>,
     pub(super) workflows: Workflows,
+    /// Sessions of browsers.
+    pub(super) sessions: BTreeMap<Uuid, BrowserSession>,
     /// What shares of queues have had.
     pub(super) shares: Shares,
     pub(super) events: BTreeMap<Uuid, BTreeMap<u64, Vec<Event>>>,

@@ -75,6 +75,7 @@ mod server_restart;
 mod servers;
 mod settings;
 mod shutdown;
+mod sign_in;
 mod signals;
 mod silent_connections;
 mod stalls;

@@ -3,7 +3,7 @@
 use outlast_dashboard::{Frame, May, Place, Reader};
 
 use crate::access::Scope;
-use crate::http::request::ApiRequest;
+use crate::http::request::{ApiRequest, encoded};
 
 /// Returns the frame of a page.
 pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: String) -> Frame {
@@ -39,6 +39,7 @@ pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: S
         command,
         flash: None,
         is_live: place != Place::Elsewhere,
+        is_bare: false,
     }
 }
 
@@ -49,7 +50,7 @@ fn reason(health: &crate::engine::Health) -> String {
 
 fn reader(req: &ApiRequest) -> Reader {
     let Some(token) = req.token() else {
-        let all = May { produce: true, operate: true, administer: true };
+        let all = May { produce: true, operate: true, administer: true, press: true };
         if !req.may_order() {
             let why = "Without tokens, buttons work only at an address or at localhost: anyone could point \
                        another name here.";
@@ -61,6 +62,7 @@ fn reader(req: &ApiRequest) -> Reader {
         produce: token.role.allows(Scope::Produce),
         operate: token.role.allows(Scope::Operate),
         administer: token.role.allows(Scope::Administer),
+        press: true,
     };
     let why_not = (!may.operate).then(|| {
         let role = token.role.as_str();
@@ -71,6 +73,12 @@ fn reader(req: &ApiRequest) -> Reader {
         role: Some(token.role.as_str()),
         may,
         why_not,
-        has_session: false,
+        has_session: req.session().is_some(),
+        sign_in: sign_in_for(req.path_and_query()),
     }
+}
+
+/// The page that signs in and comes back to another one, from the root.
+pub(super) fn sign_in_for(next: &str) -> String {
+    format!("login?next={}", encoded(next))
 }

@@ -5,7 +5,7 @@ use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
 use outlast_dashboard::pages::{AttemptRow, Fact, JobPage, OutputLine, Text, html};
-use outlast_dashboard::{Flash, May, Place};
+use outlast_dashboard::{Flash, Frame, Place};
 use outlast_store::query::LogQuery;
 use outlast_store::record::{AttemptRecord, JobRecord};
 use outlast_wire::execution::status::Status;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::frame;
 use super::jobs::short;
+use super::orders::may_press;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::{executions, job_view, orders};
@@ -47,7 +48,7 @@ pub(super) async fn page(
     let parameters = job_view::parameters(&record.job, &packs);
     let parameters = serde_json::to_string_pretty(&parameters).unwrap_or_default();
     let status = executions::status(&record);
-    let may = frame.reader.may;
+    let orders = orders_of(&record, status, &frame);
     Ok(html(&JobPage {
         frame,
         id: record.job.id.to_string(),
@@ -60,22 +61,18 @@ pub(super) async fn page(
         result: record.result.as_deref().map(Text::of),
         error: record.error.as_deref().map(|error| Text::of(&error_text(error))),
         output: if req.is_update { Vec::new() } else { output(req, &record).await? },
-        orders: orders_of(&record, status, may),
+        orders,
     }))
 }
 
 /// Which orders make sense and are allowed.
-fn orders_of(record: &JobRecord, status: Status, may: May) -> Vec<&'static str> {
+fn orders_of(record: &JobRecord, status: Status, frame: &Frame) -> Vec<&'static str> {
     let ended = record.state.is_terminal();
     let waits = matches!(record.state, State::Scheduled | State::Retryable);
     let failed = matches!(status, Status::Failed | Status::Timeout | Status::Abandoned);
-    let all = [
-        ("cancel", may.produce && !ended),
-        ("retry", may.operate && failed),
-        ("run_now", may.operate && waits),
-        ("rerun", may.produce && ended),
-    ];
-    all.into_iter().filter(|(_, may)| *may).map(|(name, _)| name).collect()
+    let all = [("cancel", !ended), ("retry", failed), ("run-now", waits), ("rerun", ended)];
+    let may = |order: &str| may_press(frame, &format!("{}/{order}", record.job.id));
+    all.into_iter().filter(|(order, fits)| *fits && may(order)).map(|(order, _)| order).collect()
 }
 
 /// Says in one sentence why a job is where it is.

@@ -9,14 +9,15 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use outlast_core::time::{BootTime, Span};
 use outlast_dashboard::live::Live;
+use outlast_store::idempotency::Fingerprint;
+use outlast_wire::Fault;
 
 use super::{page, response};
 use crate::access::{Role, Scope};
 use crate::clock::boot_time;
 use crate::http::App;
 use crate::http::error::{self, ApiError};
-use crate::http::request::ApiRequest;
-use outlast_wire::Fault;
+use crate::http::request::{ApiRequest, decoded};
 
 /// How long an update is good for everybody who asks for it.
 const FRESH: Span = Span(900);
@@ -28,11 +29,12 @@ const PAGES_MAX: usize = 500;
 /// Longest path and query of a page, in bytes.
 const PATH_MAX: usize = 2_000;
 
-/// The latest updates by page, and by what its readers may do there.
+/// The latest updates by page, and by what its readers may do there; those of a page that shows a reader
+/// what is theirs, by reader.
 #[derive(Debug, Default)]
 pub(in crate::http) struct Cache(Mutex<HashMap<Key, Arc<Slot>>>);
 
-type Key = (String, Option<Role>);
+type Key = (String, Option<Role>, Option<Fingerprint>);
 type Slot = tokio::sync::Mutex<Option<Update>>;
 
 #[derive(Clone, Debug)]
@@ -66,7 +68,8 @@ impl Cache {
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
+    let req = ApiRequest::new(app.clone(), request).signed_in().await;
+    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -95,7 +98,8 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
         return Err(known().into());
     }
     let role = req.token().map(|token| token.role);
-    let slot = req.app.updates.slot((path.clone(), role));
+    let reader = req.session_key().filter(|_| is_of_reader(&path));
+    let slot = req.app.updates.slot((path.clone(), role, reader));
     let mut of = req.for_path(&path).ok_or_else(known)?;
     of.is_update = true;
     // It is made to its end though its reader has gone: the next one finds it.
@@ -114,6 +118,12 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
         Ok(update)
     });
     making.await.map_err(|error| ApiError::Internal(error.to_string()))?
+}
+
+/// Whether a page shows its reader something else than other readers of the same role.
+fn is_of_reader(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default().trim_matches('/');
+    decoded(path.split('/').next().unwrap_or_default()) == "sessions"
 }
 
 fn sent(update: &Update, is_known: bool) -> Response {

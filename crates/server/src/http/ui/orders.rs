@@ -3,15 +3,18 @@
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::MethodFilter;
+use outlast_dashboard::Frame;
 use serde_json::{Map, Value, json};
 
-use super::{catalog, response};
+use super::{response, run_form};
 use crate::access::Scope;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::route::Routes;
-use crate::http::{App, executions, limits, ojs, queues, schedules, workers, workflows};
+use crate::http::{App, executions, limits, ojs, queues, schedules, sessions, workers, workflows};
+use Scope::{Operate, Produce, Read};
+use Sends::{Body, Nothing, Query};
 
 type Fields = [(String, String)];
 
@@ -40,45 +43,83 @@ const fn button(scope: Scope, sends: Sends) -> Button {
     Button { scope, up: 1, sends, makes_job: false }
 }
 
-/// Adds a button with the handler of the API that does its work.
-macro_rules! add {
-    ($routes:ident, $path:expr, $button:expr, $handler:path) => {
-        $routes = $routes.page(MethodFilter::POST, $path, move |app, request| {
-            press(app, request, $button, |req| $handler(req))
-        });
+/// A button after which the job is shown that it made.
+const fn makes_job(sends: Sends) -> Button {
+    Button { makes_job: true, ..button(Produce, sends) }
+}
+
+/// A button after which the thing is gone, and the list is shown.
+const fn of_list(scope: Scope) -> Button {
+    Button { up: 2, ..button(scope, Nothing) }
+}
+
+/// The one table of buttons: their paths, what each needs, and the handler of the API that does its work.
+macro_rules! buttons {
+    ($($path:literal: $button:expr, $handler:path;)*) => {
+        const BUTTONS: &[(&str, Button)] = &[$(($path, $button)),*];
+
+        pub(super) fn routes() -> Routes {
+            let routes = Routes::new();
+            $(let routes = routes.page(MethodFilter::POST, $path, |app, request| {
+                press(app, request, $button, |req| $handler(req))
+            });)*
+            routes
+        }
     };
 }
 
-pub(super) fn routes() -> Routes {
-    use Scope::{Operate, Produce};
-    use Sends::{Body, Nothing, Query};
-    let mut all = Routes::new();
-    let made = Button { makes_job: true, ..button(Produce, Nothing) };
-    add!(all, "/jobs/{id}/cancel", button(Produce, Query), executions::cancel);
-    add!(all, "/jobs/{id}/retry", button(Operate, Query), executions::retry);
-    add!(all, "/jobs/{id}/run-now", button(Operate, Nothing), executions::run_now);
-    add!(all, "/jobs/{id}/rerun", made, executions::rerun);
-    let run = Button { makes_job: true, ..button(Produce, Body(run)) };
-    add!(all, "/actions/{ref}/run", run, executions::create);
-    add!(all, "/workers/{id}/quiet", button(Operate, Nothing), workers::quiet);
-    add!(all, "/workers/{id}/resume", button(Operate, Nothing), workers::resume);
-    add!(all, "/workers/{id}/drain", button(Operate, Nothing), workers::drain);
-    for path in ["/deploy/quiet", "/deploy/resume", "/deploy/drain"] {
-        add!(all, path, button(Operate, Body(worker_order)), workers::give_order);
+buttons! {
+    "/jobs/{id}/cancel": button(Produce, Query), executions::cancel;
+    "/jobs/{id}/retry": button(Operate, Query), executions::retry;
+    "/jobs/{id}/run-now": button(Operate, Nothing), executions::run_now;
+    "/jobs/{id}/rerun": makes_job(Nothing), executions::rerun;
+    "/actions/{ref}/run": makes_job(Body(run)), executions::create;
+    "/workers/{id}/quiet": button(Operate, Nothing), workers::quiet;
+    "/workers/{id}/resume": button(Operate, Nothing), workers::resume;
+    "/workers/{id}/drain": button(Operate, Nothing), workers::drain;
+    "/deploy/quiet": button(Operate, Body(worker_order)), workers::give_order;
+    "/deploy/resume": button(Operate, Body(worker_order)), workers::give_order;
+    "/deploy/drain": button(Operate, Body(worker_order)), workers::give_order;
+    "/queues/{name}/pause": button(Operate, Nothing), ojs::queues::pause;
+    "/queues/{name}/resume": button(Operate, Nothing), ojs::queues::resume;
+    "/queues/{name}/set": button(Operate, Body(bound)), queues::set;
+    "/limits/{name}/set": button(Operate, Body(limit)), limits::set;
+    "/limits/{name}/remove": of_list(Operate), limits::remove;
+    "/schedules/{name}/trigger": button(Operate, Nothing), schedules::trigger;
+    "/schedules/{name}/pause": button(Operate, Body(reason)), schedules::pause;
+    "/schedules/{name}/resume": button(Operate, Nothing), schedules::resume;
+    "/schedules/{name}/remove": of_list(Operate), schedules::remove;
+    "/workflows/{id}/cancel": button(Produce, Nothing), workflows::cancel;
+    "/workflows/{id}/retry": button(Operate, Nothing), workflows::retry;
+    "/sessions/{id}/end": of_list(Read), sessions::end;
+}
+
+/// Whether the reader of a page may press the button that goes to an address, from the page.
+pub(super) fn may_press(frame: &Frame, action: &str) -> bool {
+    let at = frame.path.split('?').next().unwrap_or_default();
+    let folder = at.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut parts: Vec<&str> = Vec::new();
+    for part in folder.split('/').chain(action.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => parts.truncate(parts.len().saturating_sub(1)),
+            part => parts.push(part),
+        }
     }
-    add!(all, "/queues/{name}/pause", button(Operate, Nothing), ojs::queues::pause);
-    add!(all, "/queues/{name}/resume", button(Operate, Nothing), ojs::queues::resume);
-    add!(all, "/queues/{name}/set", button(Operate, Body(bound)), queues::set);
-    add!(all, "/limits/{name}/set", button(Operate, Body(limit)), limits::set);
-    let remove = Button { up: 2, ..button(Operate, Nothing) };
-    add!(all, "/limits/{name}/remove", remove, limits::remove);
-    add!(all, "/schedules/{name}/trigger", button(Operate, Nothing), schedules::trigger);
-    add!(all, "/schedules/{name}/pause", button(Operate, Body(reason)), schedules::pause);
-    add!(all, "/schedules/{name}/resume", button(Operate, Nothing), schedules::resume);
-    add!(all, "/schedules/{name}/remove", remove, schedules::remove);
-    add!(all, "/workflows/{id}/cancel", button(Produce, Nothing), workflows::cancel);
-    add!(all, "/workflows/{id}/retry", button(Operate, Nothing), workflows::retry);
-    all
+    let fits = |pattern: &str| {
+        let pattern: Vec<&str> = pattern.split('/').skip(1).collect();
+        let same = |(of, part): (&&str, &&str)| of.starts_with('{') || of == part;
+        pattern.len() == parts.len() && pattern.iter().zip(&parts).all(same)
+    };
+    let may = frame.reader.may;
+    let found = BUTTONS.iter().find(|(pattern, _)| fits(pattern));
+    found.is_some_and(|(_, button)| match button.scope {
+        Scope::Nothing | Read => may.press,
+        Produce => may.produce,
+        Operate => may.operate,
+        Scope::Administer => may.administer,
+        Scope::Work => false,
+    })
 }
 
 /// Gives an order and shows the page it was given on: after a redirect if it was carried out, or with
@@ -89,7 +130,8 @@ where
     Fut: Future<Output = Result<ApiResponse, ApiError>>,
 {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).allowed(button.scope);
+    let req = ApiRequest::new(app.clone(), request).signed_in().await;
+    let req = req.and_then(|req| req.allowed(button.scope));
     let mut req = match req.and_then(ApiRequest::of_own_page) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
@@ -108,9 +150,9 @@ where
         Err(error) => return response::not_done(&look, &error, back).await,
     };
     let req = match button.sends {
-        Sends::Query => req.with_query(&fields),
-        Sends::Body(make) => req.with_json(&make(&app, &path, &fields)),
-        Sends::Nothing => req,
+        Query => req.with_query(&fields),
+        Body(make) => req.with_json(&make(&app, &path, &fields)),
+        Nothing => req,
     };
     match order(req).await {
         Ok(made) if button.makes_job => {
@@ -137,6 +179,7 @@ pub(super) fn done(verb: &str) -> Option<&'static str> {
         "pause" => "it is paused.",
         "set" => "it is set.",
         "remove" => "it is removed.",
+        "end" => "the session has ended.",
         "trigger" => "it has fired.",
         _ => return None,
     })
@@ -156,7 +199,7 @@ fn run(app: &App, path: &str, fields: &Fields) -> Value {
     let name = path.split('/').nth(1).unwrap_or_default();
     let packs = app.engine.settings().packs.current();
     let schema = packs.get(name).map(outlast_packs::Action::schema).unwrap_or_default();
-    catalog::request(name, schema, fields)
+    run_form::request(name, schema, fields)
 }
 
 fn worker_order(_app: &App, path: &str, fields: &Fields) -> Value {

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use outlast_dashboard::pages::{ErrorPage, html as written};
 use outlast_dashboard::{Frame, Place, Reader, assets};
 
@@ -75,54 +75,93 @@ pub(super) fn asset(path: &str) -> Response {
     response
 }
 
+/// The frame of a page for readers whom the server does not know.
+pub(super) fn bare(app: &App, title: &str, depth: usize) -> Frame {
+    Frame {
+        place: Place::Elsewhere,
+        title: title.to_owned(),
+        depth,
+        path: String::new(),
+        reader: Reader::default(),
+        now: crate::clock::wall(),
+        counted: None,
+        server: "This page shows nothing of the server".to_owned(),
+        trouble: None,
+        version: app.engine.settings().version,
+        command: "outlast --help".to_owned(),
+        flash: None,
+        is_live: false,
+        is_bare: true,
+    }
+}
+
 /// Who cannot be told by a page why there is none: who asked, and for what kind of answer.
 pub(super) struct Asking {
     responder: Responder,
     wants_page: bool,
-    /// How many folders deep the path is.
-    depth: usize,
+    method: Method,
+    /// Whether it names a token by itself.
+    has_header: bool,
+    /// Its path and query, without the slash that they begin with.
+    path: String,
 }
 
 impl Asking {
     pub(super) fn of(request: &Request) -> Self {
         let accepts = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let wants_page = accepts.is_some_and(|kinds| kinds.contains("text/html"));
-        let depth = request.uri().path().matches('/').count().saturating_sub(1);
-        Self { responder: Responder::of(request), wants_page, depth }
+        let path = request.uri().path_and_query().map_or("", |all| all.as_str());
+        Self {
+            responder: Responder::of(request),
+            wants_page,
+            method: request.method().clone(),
+            has_header: request.headers().contains_key(header::AUTHORIZATION),
+            path: path.strip_prefix('/').unwrap_or(path).to_owned(),
+        }
     }
 
-    /// Says why someone may not read or do something: in a page to a browser, and else as the API does.
+    /// Says why someone may not read or do something: in a page to a browser, and else as the API does. A
+    /// browser that is not signed in gets the page that signs in.
     pub(super) fn refused(&self, app: &App, error: ApiError) -> Response {
         let message = error.message().into_owned();
         let plain = self.responder.respond(Err(error));
         if !self.wants_page {
             return plain;
         }
-        let frame = Frame {
-            place: Place::Elsewhere,
-            title: "No access".to_owned(),
-            depth: self.depth,
-            path: String::new(),
-            reader: Reader::default(),
-            now: crate::clock::wall(),
-            counted: None,
-            server: "This page shows nothing of the server".to_owned(),
-            trouble: None,
-            version: app.engine.settings().version,
-            command: "outlast --help".to_owned(),
-            flash: None,
-            is_live: false,
+        let is_unknown = plain.status() == StatusCode::UNAUTHORIZED;
+        let path = self.path.split('?').next().unwrap_or_default();
+        let depth = path.matches('/').count();
+        let mut sign_in = None;
+        if is_unknown && !self.has_header && app.engine.settings().access.has_tokens() {
+            let root = if depth == 0 { "./".to_owned() } else { "../".repeat(depth) };
+            // An order is of the page above it.
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let reads = self.method.is_safe();
+            let next = if reads { self.path.as_str() } else { folder };
+            let way = format!("{root}{}", frame::sign_in_for(next));
+            if reads {
+                return to(&way);
+            }
+            sign_in = Some(way);
+        }
+        let title = match plain.status() {
+            _ if sign_in.is_some() => "Signed out",
+            StatusCode::SERVICE_UNAVAILABLE => "Not now",
+            _ => "No access",
         };
-        let hint = Some(
-            "A browser is let in by a client certificate, or through a proxy that adds the token. Signing in \
-             with a token is not there yet."
-                .to_owned(),
-        );
-        let hint = hint.filter(|_| plain.status() == StatusCode::UNAUTHORIZED);
-        let page = ErrorPage { frame, message, hint, back: None };
+        let message = match &sign_in {
+            Some(_) => "You are signed out. Nothing was changed.".to_owned(),
+            None => message,
+        };
+        let hint = "A browser is let in by a token, a client certificate, or through a proxy that adds the token.";
+        let hint = (is_unknown && sign_in.is_none()).then(|| hint.to_owned());
+        let frame = bare(app, title, depth);
+        let page = ErrorPage { frame, message, hint, back: None, sign_in };
         let mut response = html(written(&page), plain.status());
-        if let Some(asks) = plain.headers().get(header::WWW_AUTHENTICATE) {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, asks.clone());
+        for name in [header::WWW_AUTHENTICATE, header::RETRY_AFTER] {
+            if let Some(value) = plain.headers().get(&name) {
+                response.headers_mut().insert(name, value.clone());
+            }
         }
         response
     }
@@ -153,5 +192,5 @@ async fn because(req: &ApiRequest, failure: &ApiError, back: Option<String>) -> 
     let frame = frame::of(req, Place::Elsewhere, title, command).await;
     let hint = Some(failure.hint().to_owned()).filter(|hint| back.is_none() && !hint.is_empty());
     let message = failure.message().into_owned();
-    html(written(&ErrorPage { frame, message, hint, back }), status)
+    html(written(&ErrorPage { frame, message, hint, back, sign_in: None }), status)
 }

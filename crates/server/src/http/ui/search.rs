@@ -16,7 +16,8 @@ use crate::http::workers;
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = match ApiRequest::new(app.clone(), request).allowed(Scope::Read) {
+    let req = ApiRequest::new(app.clone(), request).signed_in().await;
+    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };

@@ -1,10 +1,10 @@
 //! Small things that pages of sections need.
 
 use outlast_dashboard::pages::html;
-use outlast_dashboard::pages::sheet::{Cell, Section, SheetPage};
+use outlast_dashboard::pages::sheet::{Cell, Form, Section, SheetPage};
 use outlast_dashboard::{Flash, Frame, Place};
 
-use super::frame;
+use super::{frame, orders};
 use crate::http::request::ApiRequest;
 
 /// What a page is called, where it stands, and what came of the order before.
@@ -32,8 +32,22 @@ impl Head {
     }
 }
 
-/// Writes a page.
-pub(super) fn page(frame: Frame, sections: Vec<Section>) -> String {
+/// Writes a page, with those of its buttons that its reader may press.
+pub(super) fn page(frame: Frame, mut sections: Vec<Section>) -> String {
+    let may = |form: &Form| orders::may_press(&frame, &form.action);
+    for section in &mut sections {
+        match section {
+            Section::Buttons(forms) => forms.retain(may),
+            Section::Table(table) => {
+                for cell in table.rows.iter_mut().flat_map(|row| &mut row.cells) {
+                    if let Cell::Buttons(forms) = cell {
+                        forms.retain(may);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
     html(&SheetPage { frame, sections })
 }
 

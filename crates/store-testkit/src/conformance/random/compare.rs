@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use outlast_core::job::{DeadLetterReason, State};
+use outlast_store::browser_session::SessionQuery;
 use outlast_store::command::{Batch, ClassId};
 use outlast_store::error::StoreError;
 use outlast_store::event::{EventPage, EventQuery};
@@ -17,6 +18,7 @@ use outlast_store::workflow::{ItemQuery, WhichItems, WorkflowItemRun, WorkflowLo
 use super::resolve::{job_id, queue_name, worker_id};
 use super::script::{Filter, JOBS};
 use crate::conformance::Harness;
+use crate::conformance::browser_session::hash;
 use crate::conformance::workflow::workflow_id;
 use crate::model::ModelStore;
 
@@ -116,6 +118,7 @@ pub(super) fn reads<H: Harness>(
     }
     both.schedules()?;
     both.workflows()?;
+    both.sessions()?;
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
     for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
@@ -251,6 +254,33 @@ impl<'a, H: Harness> Both<'a, H> {
         let now = self.harness.block_on(self.model.now()).map_err(|error| error.to_string())?;
         let due = "due schedules";
         self.same(due, |it| it.due_schedules(now, 100), |it| it.due_schedules(now, 100), |all| all)
+    }
+
+    fn sessions(&self) -> Result<(), String> {
+        let now = self.harness.block_on(self.model.now()).map_err(|error| error.to_string())?;
+        let of = |token: Option<u8>| SessionQuery {
+            token: token.map(|token| hash(token, 0)),
+            now,
+            before: None,
+            limit: 4,
+        };
+        for query in [of(None), of(Some(1))] {
+            let query = || query.clone();
+            let all = |it| it;
+            self.same(
+                "sessions",
+                |it| it.browser_sessions(query()),
+                |it| it.browser_sessions(query()),
+                all,
+            )?;
+        }
+        let one = || hash(0xff, 3);
+        self.same(
+            "session",
+            |it| it.browser_session(one()),
+            |it| it.browser_session(one()),
+            |it| it,
+        )
     }
 
     /// The counts of a queue, and of tenants in it.

@@ -32,6 +32,7 @@ use uuid::Uuid;
 
 use super::new_job::new_job;
 use super::script::{AsWho, ClaimSort, Detail, How, JOBS, Order, Spec, Step, Wish};
+use super::writes::session;
 use crate::conformance::Harness;
 use crate::conformance::schedule::state;
 use crate::conformance::workflow;
@@ -116,6 +117,9 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         | Command::RemoveLimit(_)
         | Command::Recount(_)
         | Command::ForgetWorker(_)
+        | Command::BeginSession(_)
+        | Command::RenewSession(_)
+        | Command::EndSessions(_)
         | Command::Leadership(_)
         | Command::Prune(_)
         | Command::Reset => Vec::new(),
@@ -259,6 +263,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Limit { .. }
             | Wish::Schedule { .. }
             | Wish::Workflow { .. }
+            | Wish::Session { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
@@ -384,6 +389,7 @@ impl<H: Harness> View<'_, H> {
                 };
                 self.write_workflow(*which, *stale, to, specs)
             }
+            Wish::Session { n, token, what } => session(*n, *token, *what),
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })

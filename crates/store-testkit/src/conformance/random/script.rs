@@ -160,6 +160,12 @@ pub(super) enum Wish {
         ended: bool,
         specs: Vec<Spec>,
     },
+    /// Begins, renews or ends a session of a browser.
+    Session {
+        n: u8,
+        token: u8,
+        what: u8,
+    },
     Log {
         job: u8,
         n: u32,
@@ -453,6 +459,12 @@ fn about_limits() -> BoxedStrategy<Wish> {
         .boxed()
 }
 
+fn about_sessions() -> BoxedStrategy<Wish> {
+    (0..5_u8, 0..2_u8, 0..6_u8)
+        .prop_map(|(n, token, what)| Wish::Session { n, token, what })
+        .boxed()
+}
+
 fn about_bounds() -> BoxedStrategy<Wish> {
     (0..2_u8, option::weighted(0.7, 1..6_u32))
         .prop_map(|(queue, max)| Wish::Bound { queue, max })
@@ -464,7 +476,9 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     let rest = match limits {
         Limited::No => about_the_rest(),
         Limited::Yes => {
-            prop_oneof![22 => about_the_rest(), 1 => about_limits(), 2 => about_bounds()].boxed()
+            let sessions = about_sessions();
+            prop_oneof![22 => about_the_rest(), 1 => about_limits(), 2 => about_bounds(), 2 => sessions]
+                .boxed()
         }
         Limited::Often => prop_oneof![5 => about_the_rest(), 2 => about_limits()].boxed(),
     };
@@ -480,7 +494,8 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     })
 }
 
-/// Whether a script sets limits and bounds. What limits count is not moved with a store.
+/// Whether a script sets limits and bounds, and begins sessions. What limits count is not moved with a
+/// store, and sessions are not.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limited {
     No,

@@ -1,7 +1,9 @@
-//! Commands that write a schedule or a workflow as it is, or as it was before.
+//! Commands that write a schedule or a workflow as it is, or as it was before, and those about sessions.
 
 use outlast_store::Command;
-use outlast_store::command::{NewJob, WriteSchedule, WriteWorkflow};
+use outlast_store::command::{
+    EndSessions, NewJob, RenewSession, WhichSessions, WriteSchedule, WriteWorkflow,
+};
 use outlast_store::event::EventName;
 use outlast_store::schedule::{ScheduleEvent, ScheduleState};
 use outlast_store::store::Store as _;
@@ -11,6 +13,7 @@ use super::new_job::new_job;
 use super::resolve::View;
 use super::script::Spec;
 use crate::conformance::Harness;
+use crate::conformance::browser_session::{begin, hash, session_id};
 use crate::conformance::schedule::schedule_name;
 use crate::conformance::workflow;
 
@@ -68,4 +71,16 @@ impl<H: Harness> View<'_, H> {
             ..workflow::write(which, expected)
         }))
     }
+}
+
+/// Begins, renews or ends a session.
+pub(super) fn session(n: u8, token: u8, what: u8) -> Command {
+    let (n, of, by) = (u16::from(n), hash(token, 0), "operator".to_owned());
+    let which = match what {
+        0..=2 => return Command::BeginSession(Box::new(begin(n, token))),
+        3 => return Command::RenewSession(RenewSession { id: session_id(n) }),
+        4 => WhichSessions::One(session_id(n), (n % 2 == 0).then_some(of)),
+        _ => WhichSessions::OfTokens(vec![of, hash(9, 0)]),
+    };
+    Command::EndSessions(EndSessions { which, by })
 }

@@ -77,6 +77,8 @@ pub(crate) struct App {
     snapshots: Arc<Snapshots>,
     admission: Admission,
     started: BootTime,
+    /// Rare events of the last minutes, for the first page.
+    recent: Arc<ui::RecentEvents>,
     /// The latest updates of pages.
     updates: Arc<ui::Cache>,
     /// The answer of `/openapi.json`, written once the routes are known.
@@ -104,6 +106,7 @@ pub fn router(engine: Engine) -> Router {
         snapshots: Arc::default(),
         admission: Admission::default(),
         started: boot_time(),
+        recent: Arc::default(),
         updates: Arc::default(),
         description: Arc::default(),
     };

@@ -24,6 +24,7 @@ mod now;
 mod numbers;
 mod orders;
 mod queues;
+mod recent;
 mod response;
 mod schedules;
 mod search;
@@ -44,6 +45,7 @@ use super::route::Routes;
 use crate::access::Scope;
 
 pub(super) use live::Cache;
+pub(super) use recent::RecentEvents;
 
 /// Paths of pages.
 const PAGES: &[&str] = &[

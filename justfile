@@ -34,6 +34,11 @@ e2e-postgres *ARGUMENTS:
 ci:
     bash .ci/run
 
+# Pictures of every page of the dashboard, in both themes and two widths, into a folder.
+web-shots FOLDER="target/web-shots":
+    cargo build --workspace --locked
+    OUTLAST_PICTURES={{ absolute_path(FOLDER) }} {{ nextest }} --workspace --run-ignored only -E 'test(pictures_of_every_page)'
+
 # What takes too long for CI; writes docs/inside/nightly.md.
 nightly:
     bash .ci/nightly

@@ -18,9 +18,13 @@
     if (s < 1) return ms + " ms";
     if (s < 10) return s + "." + Math.floor((ms % 1000) / 100) + " s";
     if (s < 60) return s + " s";
-    if (s < 3600) return Math.floor(s / 60) + " min " + (s % 60) + " s";
-    if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-    return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
+    const units = (unit, name, smaller, smallerName) => {
+      const rest = Math.floor((s % unit) / smaller);
+      return Math.floor(s / unit) + " " + name + (rest ? " " + rest + " " + smallerName : "");
+    };
+    if (s < 3600) return units(60, "min", 1, "s");
+    if (s < 86400) return units(3600, "h", 60, "min");
+    return units(86400, "d", 3600, "h");
   };
   const absolute = (at) => {
     if (!isLocal) return at.toISOString().slice(0, 19).replace("T", " ") + "Z";

@@ -105,11 +105,20 @@ impl fmt::Display for Lasting {
             0 => write!(f, "{ms} ms"),
             1..=9 => write!(f, "{s}.{} s", ms % 1000 / 100),
             10..=59 => write!(f, "{s} s"),
-            60..=3_599 => write!(f, "{} min {} s", s / 60, s % 60),
-            3_600..=86_399 => write!(f, "{} h {} min", s / 3_600, s % 3_600 / 60),
-            _ => write!(f, "{} d {} h", s / 86_400, s % 86_400 / 3_600),
+            60..=3_599 => two(f, (s / 60, "min"), (s % 60, "s")),
+            3_600..=86_399 => two(f, (s / 3_600, "h"), (s % 3_600 / 60, "min")),
+            _ => two(f, (s / 86_400, "d"), (s % 86_400 / 3_600, "h")),
         }
     }
+}
+
+/// Writes two units, the smaller one only if there is any of it.
+fn two(f: &mut fmt::Formatter<'_>, large: (u64, &str), small: (u64, &str)) -> fmt::Result {
+    write!(f, "{} {}", large.0, large.1)?;
+    if small.0 > 0 {
+        write!(f, " {} {}", small.0, small.1)?;
+    }
+    Ok(())
 }
 
 impl HtmlSafe for Lasting {}
@@ -132,6 +141,33 @@ impl fmt::Display for Count {
 }
 
 impl HtmlSafe for Count {}
+
+/// Returns a number with the words for one or for many: `1 job waits`, `2 jobs wait`.
+#[must_use]
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", Count(count), if count == 1 { one } else { many })
+}
+
+/// Numbers as bars of text, the highest for the largest; a blank for none.
+#[derive(Clone, Copy, Debug)]
+pub struct Bars<'a>(pub &'a [u64]);
+
+impl fmt::Display for Bars<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHAPES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let most = self.0.iter().copied().max().unwrap_or(0).max(1);
+        for &number in self.0 {
+            let eighths = u128::from(number) * 8;
+            let height = usize::try_from(eighths.div_ceil(u128::from(most))).unwrap_or(8);
+            let shape = height.checked_sub(1).and_then(|at| SHAPES.get(at));
+            // As wide as a bar.
+            write!(f, "{}", shape.unwrap_or(&'\u{2007}'))?;
+        }
+        Ok(())
+    }
+}
+
+impl HtmlSafe for Bars<'_> {}
 
 /// A state, as a word and a shape: colour alone says nothing.
 #[derive(Clone, Copy, Debug)]
@@ -186,7 +222,7 @@ impl HtmlSafe for Bytes {}
 mod tests {
     use outlast_core::time::{Span, Timestamp};
 
-    use super::{Ago, Bytes, Count, Escaped, Lasting, Moment, Status};
+    use super::{Ago, Bars, Bytes, Count, Escaped, Lasting, Moment, Status, counted};
 
     #[test]
     fn texts_are_escaped() {
@@ -201,11 +237,15 @@ mod tests {
     fn numbers_have_units_and_are_readable() {
         let last = |ms| Lasting(Span(ms)).to_string();
         assert_eq!(
-            [0, 999, 1_250, 59_999, 61_000, 3_661_000, 90_000_000].map(last),
-            ["0 ms", "999 ms", "1.2 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]
+            [0, 999, 1_250, 59_999, 61_000, 600_000, 3_661_000, 90_000_000].map(last),
+            ["0 ms", "999 ms", "1.2 s", "59 s", "1 min 1 s", "10 min", "1 h 1 min", "1 d 1 h"]
         );
         let count = |n| Count(n).to_string();
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        let jobs = |n| counted(n, "job", "jobs");
+        assert_eq!([0, 1, 1_000].map(jobs), ["0 jobs", "1 job", "1,000 jobs"]);
+        assert_eq!(Bars(&[0, 1, 50, 100]).to_string(), "\u{2007}▁▄█");
+        assert_eq!(Bars(&[u64::MAX, 0]).to_string(), "█\u{2007}");
         let size = |n| Bytes(n).to_string();
         assert_eq!([7, 1_536, 3_145_728].map(size), ["7 bytes", "1.5 KiB", "3.0 MiB"]);
     }

@@ -79,6 +79,8 @@ pub(crate) struct App {
     snapshots: Arc<Snapshots>,
     admission: Admission,
     started: BootTime,
+    /// Rare events of the last minutes, for the first page.
+    recent: Arc<ui::RecentEvents>,
     /// The latest updates of pages.
     updates: Arc<ui::Cache>,
     sign_ins: Arc<sign_in::SignIns>,
@@ -107,6 +109,7 @@ pub fn router(engine: Engine) -> Router {
         snapshots: Arc::default(),
         admission: Admission::default(),
         started: boot_time(),
+        recent: Arc::default(),
         updates: Arc::default(),
         sign_ins: Arc::default(),
         description: Arc::default(),

@@ -2,10 +2,12 @@
 //!
 //! - [`series`]: what happened to the jobs of each queue and type
 //! - [`histogram`]: how long things took
+//! - [`hour`]: what happened in each minute of the last hour
 //!
 //! No label carries an id, and every set of labels is bounded.
 
 pub(crate) mod histogram;
+pub(crate) mod hour;
 pub(crate) mod series;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -24,6 +26,7 @@ use outlast_store::workflow::WorkflowCounts;
 use crate::engine::store_health::Lane;
 use crate::schedules::fire::Looked;
 use histogram::{Histogram, SHORT};
+use hour::{Happened, Hour};
 use series::{LABELS_MAX, OVERFLOW, Pair, Series, Sums};
 
 /// A check for timeouts.
@@ -64,6 +67,7 @@ pub struct Metrics {
     /// How long the oldest end of an item has waited for a server then, in milliseconds.
     pub(crate) workflow_lag: AtomicU64,
     series: Mutex<Series>,
+    hour: Mutex<Hour>,
     /// Enqueues that a full queue refused, by queue.
     full: Mutex<BTreeMap<Box<str>, u64>>,
     /// Commits of work, and of heartbeats.
@@ -98,6 +102,7 @@ impl Metrics {
             workflows_running: zero(),
             workflow_lag: zero(),
             series: Mutex::default(),
+            hour: Mutex::default(),
             full: Mutex::default(),
             commits: [(); 2].map(|()| Histogram::new(SHORT)),
             checks: [(); 2].map(|()| Histogram::new(SHORT)),
@@ -107,6 +112,28 @@ impl Metrics {
 
     fn series(&self) -> MutexGuard<'_, Series> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a minute of the last hour.
+    pub(crate) fn end_minute(&self) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ended = |outcomes: &[Outcome]| {
+            let counted = Outcome::ALL.iter().zip(&self.outcomes);
+            counted.filter(|(known, _)| outcomes.contains(known)).map(|(_, it)| count(it)).sum()
+        };
+        let all = Happened {
+            enqueued: count(&self.enqueued),
+            claimed: count(&self.claimed),
+            completed: ended(&[Outcome::Completed]),
+            failed: ended(&[Outcome::Failed, Outcome::Timeout]),
+            lost: ended(&[Outcome::Lost]),
+        };
+        self.hour.lock().unwrap_or_else(PoisonError::into_inner).end_minute(all);
+    }
+
+    /// Returns what this server did in the last hour.
+    pub(crate) fn hour(&self) -> Hour {
+        self.hour.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes how long the store took for a transaction.

@@ -6,6 +6,7 @@
 //! - [`arrivals`]: enqueues jobs that programs stored by SQL
 //! - [`backoff`]: how soon what failed is tried again
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
+//! - [`rates`]: notes what this server did in each minute
 //! - [`retention`]: deletes old history
 //! - [`schedules`]: fires schedules; [`workflows`]: moves workflows on
 //! - [`dead_letters`]: enqueues what handles dead letters
@@ -23,6 +24,7 @@ mod lag;
 mod leadership;
 mod leases;
 mod looks;
+mod rates;
 mod retention;
 mod schedules;
 mod sweep;
@@ -53,6 +55,7 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     spawn!("the lease monitor", leases::run);
     spawn!("the sweeper", sweep::run);
     spawn!("the monitor of lag", lag::run);
+    spawn!("the monitor of rates", rates::run);
     spawn!("the monitor of arrivals", arrivals::run);
     let retention = retention::run(engine.clone(), stop.clone());
     tasks.spawn(watch(engine.shared().vitals.clone(), "the monitor of retention", retention));

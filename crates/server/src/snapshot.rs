@@ -132,21 +132,23 @@ enum Latest {
 impl Snapshots {
     /// Returns numbers that were asked for at most a second ago.
     pub(crate) async fn latest(&self, engine: &Engine) -> Result<Arc<Snapshot>, StoreError> {
+        // Before the wait: who had to wait takes what was read meanwhile, however long that took.
+        let asked = boot_time();
         let mut latest = self.latest.lock().await;
-        // Who had to wait takes what was read meanwhile.
-        Self::at(boot_time(), &mut latest, engine).await
+        Self::at(asked, boot_time(), &mut latest, engine).await
     }
 
     async fn at(
+        asked: BootTime,
         now: BootTime,
         latest: &mut Latest,
         engine: &Engine,
     ) -> Result<Arc<Snapshot>, StoreError> {
         match latest {
-            Latest::Taken(snapshot) if now.since(snapshot.taken) < SHARED_FOR => {
+            Latest::Taken(snapshot) if asked.since(snapshot.taken) < SHARED_FOR => {
                 return Ok(Arc::clone(snapshot));
             }
-            Latest::Failed(at, words) if now.since(*at) < SHARED_FOR => {
+            Latest::Failed(at, words) if asked.since(*at) < SHARED_FOR => {
                 return Err(StoreError::Unavailable(words.clone()));
             }
             Latest::Taken(_) | Latest::Failed(..) | Latest::None => {}

@@ -120,6 +120,15 @@ pub(crate) struct Opened {
     pub(crate) migrated: Vec<&'static str>,
 }
 
+/// When a reader's statements are planned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plans {
+    /// Each time, for the values that are asked with: lists have many filters.
+    ForValues,
+    /// Once: what is asked again and again by its key takes less time than its plan.
+    Kept,
+}
+
 impl Address {
     pub(crate) fn parse(url: &str, durable: bool) -> Result<Self, OpenError> {
         let wrong = |reason: String| OpenError::Address { url: without_password(url), reason };
@@ -288,9 +297,12 @@ impl Address {
     }
 
     /// Opens a connection for reading.
-    pub(crate) async fn reader(&self) -> Result<(OpenConnection, ConnectionId), OpenError> {
+    pub(crate) async fn reader(
+        &self,
+        plans: Plans,
+    ) -> Result<(OpenConnection, ConnectionId), OpenError> {
         let link = self.connect().await?;
-        let line = self.set(&link, &Self::reader_settings()).await?;
+        let line = self.set(&link, &Self::reader_settings(plans)).await?;
         Ok((link, line))
     }
 
@@ -360,11 +372,19 @@ impl Address {
     }
 
     /// Returns the settings of connections that read.
-    pub(crate) fn reader_settings() -> String {
+    pub(crate) fn reader_settings(plans: Plans) -> String {
+        let plans = match plans {
+            Plans::ForValues => "set plan_cache_mode = force_custom_plan;",
+            // For the reasons that a writer has.
+            Plans::Kept => {
+                "set plan_cache_mode = force_generic_plan; set enable_seqscan = off;
+                 set enable_hashjoin = off; set enable_mergejoin = off; set enable_bitmapscan = off;"
+            }
+        };
         format!(
             "{SESSION}
              set default_transaction_read_only = on; set statement_timeout = {READ_LIMIT_MS};
-             set plan_cache_mode = force_custom_plan;
+             {plans}
              set lock_timeout = {READ_LOCK_LIMIT_MS};
              set idle_in_transaction_session_timeout = {IDLE_LIMIT_MS}"
         )
@@ -474,7 +494,7 @@ impl Address {
     pub(crate) async fn look(&self) -> Result<SchemaStatus, OpenError> {
         let OpenConnection { client, .. } = self.connect().await?;
         self.check(&client).await?;
-        client.batch_execute(&Self::reader_settings()).await?;
+        client.batch_execute(&Self::reader_settings(Plans::ForValues)).await?;
         migrate::look(&client).await
     }
 

@@ -78,6 +78,8 @@ struct Inner {
     background: Readers,
     /// For looks where rows begin.
     lookers: Readers,
+    /// For what workflows need to move on.
+    workflows: Readers,
     notifier: Notifier,
     silence: Arc<Silence>,
     address: Address,
@@ -140,6 +142,7 @@ impl PostgresStore {
         let readers = Readers::new(&address, &silence, read::ASKED);
         let background = Readers::new(&address, &silence, read::BACKGROUND);
         let lookers = Readers::new(&address, &silence, read::LOOKS);
+        let workflows = Readers::new(&address, &silence, read::WORKFLOWS);
         let place = address.place();
         let time = Arc::new(Time::new());
         if options.clock.is_none() {
@@ -167,6 +170,7 @@ impl PostgresStore {
             readers,
             background,
             lookers,
+            workflows,
             notifier,
             silence,
             address,
@@ -430,11 +434,11 @@ impl Store for PostgresStore {
         id: WorkflowId,
         with_definition: bool,
     ) -> Result<WorkflowLook, StoreError> {
-        read::workflow::look(&self.inner.background.get().await?, id, with_definition).await
+        read::workflow::look(&self.inner.workflows.get().await?, id, with_definition).await
     }
 
     async fn workflow_items(&self, query: ItemQuery) -> Result<Vec<ItemRecord>, StoreError> {
-        read::workflow::items(&self.inner.readers.get().await?, &query).await
+        read::workflow::items(&self.inner.workflows.get().await?, &query).await
     }
 
     async fn due_workflows(&self, query: DueWorkflows) -> Result<Vec<WorkflowId>, StoreError> {
@@ -548,9 +552,9 @@ impl Store for PostgresStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        let Inner { notifier, readers, background, lookers, .. } = &*self.inner;
+        let Inner { notifier, readers, background, lookers, workflows, .. } = &*self.inner;
         notifier.close();
-        [readers, background, lookers].iter().for_each(|all| all.close());
+        [readers, background, lookers, workflows].iter().for_each(|all| all.close());
         for writer in self.inner.writers.iter().chain([&self.inner.pruner]) {
             if let Some(mut writer) = writer.lock().await.take() {
                 writer.close();

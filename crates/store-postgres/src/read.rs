@@ -24,19 +24,26 @@ use std::time::Duration;
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 
+use crate::connect::Plans;
 use crate::row;
 use crate::writer::NOW;
 pub(crate) use pool::{PoolSize, Reader, Readers};
 
 /// Connections that read lists and jobs for requests. Answers are waited for a little longer than
 /// PostgreSQL may think, for one that hangs.
-pub(crate) const ASKED: PoolSize = PoolSize { connections: 4, answer: Duration::from_secs(35) };
+pub(crate) const ASKED: PoolSize =
+    PoolSize { connections: 4, answer: Duration::from_secs(35), plans: Plans::ForValues };
 /// The same for what leases, claims and sweeps read: slow lists cannot delay them, and they ask
 /// again soon.
 pub(crate) const BACKGROUND: PoolSize =
-    PoolSize { connections: 2, answer: Duration::from_secs(15) };
+    PoolSize { connections: 2, answer: Duration::from_secs(15), plans: Plans::ForValues };
 /// The same for looks where rows begin, which may walk over all that an old snapshot keeps.
-pub(crate) const LOOKS: PoolSize = PoolSize { connections: 1, answer: Duration::from_secs(35) };
+pub(crate) const LOOKS: PoolSize =
+    PoolSize { connections: 1, answer: Duration::from_secs(35), plans: Plans::ForValues };
+/// The same for what workflows need to move on: a server looks at many side by side, and leases and
+/// claims do not wait for them.
+pub(crate) const WORKFLOWS: PoolSize =
+    PoolSize { connections: 4, answer: Duration::from_secs(15), plans: Plans::Kept };
 
 /// Asks for the store's time.
 pub(crate) async fn now(reader: &Reader) -> Result<Timestamp, StoreError> {

@@ -94,6 +94,12 @@ pub trait Harness {
         panic!("{store:?} cannot be made to store other events than {name:?}");
     }
 
+    /// After how many batches of a random script everything is read and compared. A difference stays,
+    /// so a store whose reads are slow may be looked at less often.
+    fn batches_per_look(&self) -> u64 {
+        1
+    }
+
     /// Waits for a call of the store.
     fn block_on<F: Future>(&self, call: F) -> F::Output;
 }

@@ -28,7 +28,23 @@ use crate::runtime::{Interpreter, Interpreters, Runtime, ask, find_in_path};
 
 /// Variables of an activated environment or of another Python, which would change what is
 /// installed, and where.
-const NOT_FOR_TOOLS: [&str; 4] = ["PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_TARGET"];
+const NOT_FOR_TOOLS: [&str; 15] = [
+    "PYTHONHOME",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_USER",
+    "PIP_PYTHON",
+    "UV_TARGET",
+    "UV_PREFIX",
+    "UV_SYSTEM_PYTHON",
+    "npm_config_prefix",
+    "NPM_CONFIG_PREFIX",
+    "npm_config_global",
+    "NPM_CONFIG_GLOBAL",
+];
 
 /// Makes environments with the tools of this host.
 #[derive(Debug)]
@@ -180,8 +196,7 @@ impl Installer {
             EnvironmentState::Missing(why) => why,
         };
         say(&format!("{}; making it", environment.says(&why)));
-        let swept = environment.sweep(&lock);
-        swept.map_err(|source| refused(environment, "remove old environments", source))?;
+        sweep(environment, &lock, say);
         let id = &Uuid::now_v7().simple().to_string()[20..];
         let folder = environment.new_folder(&lock, id);
         let making = Making { environment, lock: &lock, folder };
@@ -190,8 +205,7 @@ impl Installer {
             drop(fs::remove_dir_all(&making.folder));
             return Err(error);
         }
-        let swept = environment.sweep(&lock);
-        swept.map_err(|source| refused(environment, "remove old environments", source))?;
+        sweep(environment, &lock, say);
         Ok(Synced::Made)
     }
 
@@ -315,6 +329,13 @@ fn take_lock(
     say(&format!("another process makes environments of pack {}; waiting", environment.pack()));
     let lock = environment.lock().map_err(refused)?;
     lock.ok_or_else(|| refused(io::Error::from(io::ErrorKind::WouldBlock)))
+}
+
+/// Removes old environments. One that stays takes room and does no other harm.
+fn sweep(environment: &PackEnvironment, lock: &SyncLock, say: &mut dyn FnMut(&str)) {
+    if let Err(source) = environment.sweep(lock) {
+        say(&refused(environment, "remove old environments", source).to_string());
+    }
 }
 
 fn copy_pack(making: &Making<'_>) -> Result<PathBuf, InstallError> {

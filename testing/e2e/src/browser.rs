@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use base64::Engine as _;
 use reqwest::blocking::Client;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -84,6 +85,35 @@ impl Browser {
     #[must_use]
     pub fn script(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// Has pages look as on a screen of this width, in the dark or the light theme.
+    pub fn look(&self, width: u32, is_dark: bool) {
+        let scheme = if is_dark { "dark" } else { "light" };
+        let theme = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.devtools("Emulation.setEmulatedMedia", &theme);
+        let screen =
+            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", &screen);
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post("/goog/cdp/execute", &json!({"cmd": command, "params": parameters}))
+    }
+
+    /// Returns a picture of the whole page, as PNG.
+    #[must_use]
+    pub fn picture(&self) -> Vec<u8> {
+        let wanted = json!({"format": "png", "captureBeyondViewport": true});
+        let taken = self.devtools("Page.captureScreenshot", &wanted);
+        let text = taken["data"].as_str().unwrap_or_else(|| panic!("no picture: {taken}"));
+        base64::engine::general_purpose::STANDARD.decode(text).expect("base64")
+    }
+
+    /// Returns what a script hands to the function that it gets as its only argument.
+    #[must_use]
+    pub fn script_that_calls_back(&self, script: &str) -> Value {
+        self.post("/execute/async", &json!({"script": script, "args": []}))
     }
 
     /// Returns what the console has complained of since it was last asked.

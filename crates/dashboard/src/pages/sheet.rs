@@ -5,7 +5,7 @@ use outlast_core::time::{Span, Timestamp};
 
 use super::Text;
 use crate::Frame;
-use crate::atoms::{Bytes, Count, Lasting, Status};
+use crate::atoms::{Bars, Bytes, Count, Lasting, Status};
 
 /// A page of sections.
 #[derive(Debug, Template)]
@@ -138,11 +138,19 @@ pub enum Cell {
     Bytes(u64),
     /// Buttons.
     Buttons(Vec<Form>),
+    /// Numbers as a line of small bars, one for each; the row says in words what they mean.
+    Bars(Vec<u64>),
     /// Text that tests find.
     Marked(&'static str, String),
 }
 
 impl Cell {
+    /// Whether there is nothing to show, and never will be.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text) if text.is_empty())
+    }
+
     /// Text, if there is some.
     #[must_use]
     pub fn text(text: Option<impl Into<String>>) -> Self {

@@ -24,6 +24,7 @@ mod now;
 mod numbers;
 mod orders;
 mod queues;
+mod recent;
 mod response;
 mod run_form;
 mod schedules;
@@ -47,6 +48,7 @@ use super::route::Routes;
 use crate::access::Scope;
 
 pub(super) use live::Cache;
+pub(super) use recent::RecentEvents;
 
 /// Paths of pages.
 const PAGES: &[&str] = &[

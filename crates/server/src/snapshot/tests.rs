@@ -31,17 +31,28 @@ async fn all_who_look_within_a_second_share_one_read_and_without_one_there_is_no
     let mut latest = Latest::None;
     enqueue(&engine, 1).await;
     assert_eq!(store.lists_of_queues(), 0);
-    let first = Snapshots::at(at(0), &mut latest, &engine).await.unwrap();
+    let first = Snapshots::at(at(0), at(0), &mut latest, &engine).await.unwrap();
     enqueue(&engine, 2).await;
     for later in [1, 500, 999] {
-        let shared = Snapshots::at(at(later), &mut latest, &engine).await.unwrap();
+        let shared = Snapshots::at(at(later), at(later), &mut latest, &engine).await.unwrap();
         assert!(Arc::ptr_eq(&first, &shared), "{later} ms later");
     }
     assert_eq!((store.lists_of_queues(), first.totals.available), (1, 1));
-    let next = Snapshots::at(at(1_000), &mut latest, &engine).await.unwrap();
+    let next = Snapshots::at(at(1_000), at(1_000), &mut latest, &engine).await.unwrap();
     assert_eq!((store.lists_of_queues(), next.totals.available), (2, 2));
     assert_eq!(next.queues, store.queues().await.unwrap());
     assert_eq!(next.counted_at, Timestamp(5_000));
+}
+
+/// A read of a slow store is not made again for each who asked while it went on.
+#[tokio::test]
+async fn who_had_to_wait_takes_what_was_read_meanwhile() {
+    let (store, engine) = start();
+    let mut latest = Latest::None;
+    let first = Snapshots::at(at(0), at(500), &mut latest, &engine).await.unwrap();
+    let shared = Snapshots::at(at(700), at(5_000), &mut latest, &engine).await.unwrap();
+    assert!(Arc::ptr_eq(&first, &shared));
+    assert_eq!(store.lists_of_queues(), 1);
 }
 
 #[tokio::test]
@@ -50,10 +61,10 @@ async fn store_that_does_not_answer_is_not_asked_for_each_who_looks() {
     let mut latest = Latest::None;
     store.close().await.unwrap();
     for later in [0, 999] {
-        Snapshots::at(at(later), &mut latest, &engine).await.unwrap_err();
+        Snapshots::at(at(later), at(later), &mut latest, &engine).await.unwrap_err();
     }
     assert!(matches!(latest, Latest::Failed(since, _) if since == at(0)), "{latest:?}");
-    Snapshots::at(at(1_000), &mut latest, &engine).await.unwrap_err();
+    Snapshots::at(at(1_000), at(1_000), &mut latest, &engine).await.unwrap_err();
     assert!(matches!(latest, Latest::Failed(since, _) if since == at(1_000)), "{latest:?}");
 }
 
@@ -78,7 +89,7 @@ async fn jobs_that_no_worker_can_run_have_their_type() {
     enqueue(&engine, 1).await;
     enqueue(&engine, 2).await;
     let mut latest = Latest::None;
-    let snapshot = Snapshots::at(at(0), &mut latest, &engine).await.unwrap();
+    let snapshot = Snapshots::at(at(0), at(0), &mut latest, &engine).await.unwrap();
     let [group] = snapshot.waiting.groups.as_slice() else { panic!("{:?}", snapshot.waiting) };
     assert_eq!((group.reason, group.jobs, &*group.queue), (Reason::NoWorker, 2, "default"));
     assert!(group.job_type.is_some());

@@ -58,6 +58,8 @@ pub(super) struct Draft<'a> {
     placed: BTreeSet<Place>,
     /// Those of them that a workflow carries out.
     children: Vec<ItemRecord>,
+    /// Steps of which the draft has all items: the store has none of them yet.
+    fresh: BTreeSet<usize>,
     /// Items that could not be started.
     failed: BTreeMap<usize, Vec<EndOfItem>>,
     changed: BTreeSet<usize>,
@@ -130,6 +132,7 @@ impl<'a> Draft<'a> {
             items: BTreeMap::new(),
             placed: BTreeSet::new(),
             children: Vec::new(),
+            fresh: BTreeSet::new(),
             failed: BTreeMap::new(),
             changed: BTreeSet::new(),
             jobs: Vec::new(),
@@ -367,6 +370,7 @@ impl<'a> Draft<'a> {
     async fn carry_out(&mut self, effect: Effect) -> Result<(), WorkflowError> {
         match effect {
             Effect::StoreItems { step, inputs } => {
+                self.fresh.insert(step);
                 let at = number(step);
                 for (item, input) in (0..).zip(inputs) {
                     let record = ItemRecord {

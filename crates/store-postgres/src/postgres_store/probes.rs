@@ -3,7 +3,7 @@
 use outlast_store::command::ClassId;
 
 use super::{Inner, PostgresStore};
-use crate::connect::Address;
+use crate::connect::{Address, Plans};
 use crate::floors::Place;
 use crate::read::Readers;
 use crate::writer::Writer;
@@ -24,15 +24,15 @@ impl PostgresStore {
     #[doc(hidden)]
     #[must_use]
     pub fn reader_statements(&self) -> Vec<String> {
-        let Inner { readers, background, lookers, .. } = &*self.inner;
-        [readers, background, lookers].map(Readers::statements).concat()
+        let Inner { readers, background, lookers, workflows, .. } = &*self.inner;
+        [readers, background, lookers, workflows].map(Readers::statements).concat()
     }
 
     /// Returns the settings of a reader's connection.
     #[doc(hidden)]
     #[must_use]
     pub fn reader_settings(&self) -> String {
-        Address::reader_settings()
+        Address::reader_settings(Plans::ForValues)
     }
 
     /// Returns how often a batch failed, whether the writer tried it again or gave it up.

@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::connect::{Address, OpenConnection};
+use crate::connect::{Address, OpenConnection, Plans};
 use crate::failure::Failure;
 use crate::silence::{ConnectionId, Silence};
 
@@ -30,11 +30,12 @@ const ASKED_MAX: usize = 500;
 /// A value of a query.
 pub(super) type Value<'a> = &'a (dyn ToSql + Sync);
 
-/// How many connections there are, and how long each answer is waited for.
+/// How many connections there are, how long each answer is waited for, and how statements are planned.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolSize {
     pub(crate) connections: usize,
     pub(crate) answer: Duration,
+    pub(crate) plans: Plans,
 }
 
 /// Connections that read. Clones share them.
@@ -49,6 +50,7 @@ struct Inner {
     silence: Arc<Silence>,
     /// Longest that an answer is waited for.
     limit: Duration,
+    plans: Plans,
     places: Arc<Semaphore>,
     idle: Mutex<Vec<Open>>,
     asked: Mutex<BTreeSet<String>>,
@@ -90,6 +92,7 @@ impl Readers {
             address: address.clone(),
             silence: Arc::clone(silence),
             limit: size.answer,
+            plans: size.plans,
             places: Arc::new(Semaphore::new(size.connections)),
             idle: Mutex::default(),
             asked: Mutex::default(),
@@ -107,7 +110,7 @@ impl Readers {
         let place = place.map_err(|_closed| StoreError::Closed)?;
         let open = match inner.idle_one() {
             Some(open) => open,
-            None => inner.address.reader().await.map_err(StoreError::from)?.into(),
+            None => inner.address.reader(inner.plans).await.map_err(StoreError::from)?.into(),
         };
         Ok(Reader { open: Some(open), inner, place: Some(place), unanswered: AtomicUsize::new(0) })
     }

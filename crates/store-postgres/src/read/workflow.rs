@@ -116,13 +116,9 @@ pub(crate) async fn look(
     id: WorkflowId,
     with_definition: bool,
 ) -> Result<WorkflowLook, StoreError> {
-    let record = record(reader, id, with_definition).await?;
-    let sql = "select step, state from workflow_step where workflow = $1 order by step";
-    let rows = reader.all(sql, &[&id.0]).await?;
-    let read = |row| Ok(StepRecord { step: place(row, 0)?, state: get(row, 1)? });
-    let steps = rows.iter().map(read).collect::<Result<_, StoreError>>()?;
+    let of_steps = "select step, state from workflow_step where workflow = $1 order by step";
     // What does not fit is left out by the database: it is not sent.
-    let sql = "select * from (
+    let of_ends = "select * from (
              select e.number, e.step, e.item, e.keeps, e.job, e.child, e.what, e.error, e.result,
                  i.state, i.job, i.child,
                  sum(coalesce(octet_length(e.result), 0)) over (order by e.number) as size,
@@ -133,7 +129,17 @@ pub(crate) async fn look(
              where e.workflow = $1 order by e.number limit $2) k
          where size <= $3 or n = 1 order by number";
     let bytes = i64::try_from(ENDS_BYTES_MAX).unwrap_or(i64::MAX);
-    let rows = reader.all(sql, &[&id.0, &(i64::from(ENDS_MAX) + 1), &bytes]).await?;
+    let most = i64::from(ENDS_MAX) + 1;
+    let which: [&(dyn ToSql + Sync); 1] = [&id.0];
+    let which_ends: [&(dyn ToSql + Sync); 3] = [&id.0, &most, &bytes];
+    // They are sent together and answered one after the other: the workflow is read first.
+    let (record, steps, rows) = tokio::try_join!(
+        record(reader, id, with_definition),
+        reader.all(of_steps, &which),
+        reader.all(of_ends, &which_ends),
+    )?;
+    let read = |row| Ok(StepRecord { step: place(row, 0)?, state: get(row, 1)? });
+    let steps = steps.iter().map(read).collect::<Result<_, StoreError>>()?;
     let mut ends: Vec<UntakenEnd> =
         rows.iter().map(|row| end_of(id, row)).collect::<Result<_, _>>()?;
     let max = usize::try_from(ENDS_MAX).unwrap_or(usize::MAX);

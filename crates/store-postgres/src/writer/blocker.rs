@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_postgres::Row;
 
-use crate::connect::{Address, OpenConnection};
+use crate::connect::{Address, OpenConnection, Plans};
 use crate::silence::ConnectionId;
 
 /// Time between the beginnings of two searches, and how long errors repeat what one found.
@@ -73,7 +73,7 @@ impl Blocker {
 
 /// Looks until the process waits for someone.
 async fn search(address: &Address, pid: i32) -> Option<String> {
-    let (OpenConnection { client, reader }, _line) = address.reader().await.ok()?;
+    let (OpenConnection { client, reader }, _line) = address.reader(Plans::ForValues).await.ok()?;
     let found = loop {
         match client.query_opt(LOOK, &[&pid]).await {
             Ok(Some(row)) => break words_of(&row).ok(),

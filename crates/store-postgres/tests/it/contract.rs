@@ -67,6 +67,11 @@ impl Harness for Databases {
         store
     }
 
+    /// A look costs a hundred queries and more.
+    fn batches_per_look(&self) -> u64 {
+        3
+    }
+
     fn reopen(&self, store: PostgresStore, clock: Arc<dyn Clock>) -> PostgresStore {
         self.runtime.block_on(store.close()).unwrap();
         self.runtime.block_on(check_lanes(&self.database));
@@ -151,7 +156,7 @@ families!(
     durable,
 );
 
-/// Scripts for each seed: a step of one costs hundreds of queries.
+/// Scripts for each seed: a look at everything costs hundreds of queries.
 const SCRIPTS: u32 = 5;
 
 #[test]

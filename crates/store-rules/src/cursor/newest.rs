@@ -16,6 +16,8 @@ const WINDOW_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Newest<'q> {
     query: &'q NewestQuery,
+    /// Texts of which each batch with a wanted event holds one; none if it may hold any.
+    words: Vec<String>,
     end: TimePosition,
     since: i64,
     limit: usize,
@@ -43,8 +45,19 @@ impl<'q> Newest<'q> {
         }
         let since = query.since.map_or(i64::MIN, |since| since.0).max(life.from);
         let limit = usize::try_from(query.of.limit).unwrap_or(usize::MAX);
-        let (events, stopped) = (Vec::new(), None);
-        Ok(Self { query, end, since, limit, events, looked: 0, batches: 0, bytes: 0, stopped })
+        let (words, events, stopped) = (words_of(&query.of.names), Vec::new(), None);
+        Ok(Self {
+            query,
+            words,
+            end,
+            since,
+            limit,
+            events,
+            looked: 0,
+            batches: 0,
+            bytes: 0,
+            stopped,
+        })
     }
 
     /// Returns the time, the lane and the number of the batch before which batches are wanted.
@@ -84,6 +97,13 @@ impl<'q> Newest<'q> {
         let lane = u128::from(lane.unsigned_abs());
         let place = |i| TimePosition { at: batch.at, lane, n: batch.n, i };
         let body = batch.body.as_deref().unwrap_or("[]");
+        if !self.words.is_empty() && !self.words.iter().any(|word| body.contains(word.as_str())) {
+            // To read it as text takes a fraction of what it takes to read it as JSON.
+            self.batches += 1;
+            self.bytes += body.len();
+            self.stopped = Some(place(0));
+            return Ok(self.bytes >= EVENTS_BYTES_MAX);
+        }
         let events = codec::events_of_text(body)?;
         self.looked += 1 + events.len();
         self.batches += 1;
@@ -112,13 +132,25 @@ impl<'q> Newest<'q> {
     }
 }
 
+/// Returns what stands in the text of each batch that holds one of these events, if all are named whole.
+fn words_of(names: &[String]) -> Vec<String> {
+    if names.iter().any(|name| name.ends_with('*')) {
+        return Vec::new();
+    }
+    names.iter().map(|name| format!("\"{name}\"")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use outlast_store::event::EventQuery;
 
     fn query(limit: u32) -> NewestQuery {
-        let (names, queues) = (vec!["worker.registered".to_owned()], Vec::new());
+        named("worker.*", limit)
+    }
+
+    fn named(name: &str, limit: u32) -> NewestQuery {
+        let (names, queues) = (vec![name.to_owned()], Vec::new());
         let of = EventQuery { after: None, names, queues, job: None, worker: None, limit };
         NewestQuery { of, since: None, until: None, before: None }
     }
@@ -139,6 +171,23 @@ mod tests {
         }
         assert_eq!(newest.page(true).previous, Some(format!("@{n}.1.{n}.0")));
         1_000_001 - n
+    }
+
+    /// What cannot hold a wanted event is not read as JSON, which this is not.
+    #[test]
+    fn batch_without_the_name_is_passed_over_and_one_with_it_is_read() {
+        let query = named("worker.registered", 10);
+        let mut newest = Newest::of(&query, super::super::EVER).unwrap();
+        let other = Logged { n: 9, at: 9, body: Some("[{".to_owned()) };
+        assert!(!newest.take(1, &other).unwrap());
+        let body = r#"[{"t":1,"k":"worker.registered","by":"","ev":"x"}]"#;
+        let wanted = Logged { n: 8, at: 8, body: Some(body.to_owned()) };
+        assert!(!newest.take(1, &wanted).unwrap());
+        assert_eq!(newest.page(false).events.len(), 1);
+        let long = "x".repeat(EVENTS_BYTES_MAX);
+        let mut newest = Newest::of(&query, super::super::EVER).unwrap();
+        assert!(newest.take(1, &Logged { n: 7, at: 7, body: Some(long) }).unwrap());
+        assert_eq!(newest.page(true).previous, Some("@7.1.7.0".to_owned()));
     }
 
     #[test]

@@ -272,6 +272,94 @@ fn browser_finds_no_fault_on_any_page() {
     assert_eq!(browser.script("return document.getElementById('zone').innerText"), "Times: local");
 }
 
+/// Narrow and wide, light and dark.
+const LOOKS: [(u32, bool); 4] = [(1280, false), (1280, true), (390, false), (390, true)];
+/// What WCAG 2.2 AA asks for and a program can check, and what is good practice.
+const AXE: &str = "
+    const done = arguments[0];
+    const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+    axe.run(document, {runOnly: {type: 'tag', values: tags}}).then(
+        (found) => done(found.violations.flatMap(
+            (it) => it.nodes.map((node) => `${it.id}: ${node.html.slice(0, 200)}`))),
+        (error) => done(['axe: ' + error]));
+";
+
+/// Checks each page with axe-core: names, roles, contrast, headings, what a keyboard reaches.
+#[test]
+fn every_page_is_accessible_in_both_themes_and_widths() {
+    if !skip::has("chromedriver", "chromium-driver") {
+        return;
+    }
+    let Some(axe) = std::env::var_os("OUTLAST_TEST_AXE") else {
+        skip::for_want_of("axe-core (OUTLAST_TEST_AXE names its axe.min.js)");
+        return;
+    };
+    let axe = std::fs::read_to_string(axe).expect("axe-core");
+    let scene = Scene::start();
+    let worker = scene.worker("one");
+    let mut paths = furnished(&scene);
+    paths.extend(PAGES.map(str::to_owned));
+    paths.push(format!("/workers/{}", worker.id()));
+    let browser = Browser::start();
+    let mut faults = Vec::new();
+    for (width, is_dark) in LOOKS {
+        browser.look(width, is_dark);
+        for path in &paths {
+            browser.open(&format!("{}{path}", scene.api().url()));
+            let has_loaded = browser.script(&format!("{axe}\nreturn typeof axe.run"));
+            assert_eq!(has_loaded, "function", "{path}");
+            let found = browser.script_that_calls_back(AXE);
+            let found = found.as_array().unwrap_or_else(|| panic!("{path}: {found}"));
+            faults.extend(found.iter().map(|it| format!("{path} at {width}, {is_dark}: {it}")));
+            let wider =
+                "const all = document.documentElement; return all.scrollWidth - all.clientWidth";
+            let wider = browser.script(wider);
+            if wider != 0 {
+                faults.push(format!("{path} is {wider} pixels wider than {width}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Takes a picture of each page: `just web-shots FOLDER`.
+#[test]
+#[ignore = "writes pictures for people to look at"]
+fn pictures_of_every_page() {
+    let folder = std::env::var_os("OUTLAST_PICTURES").expect("OUTLAST_PICTURES names a folder");
+    let folder = std::path::PathBuf::from(folder);
+    std::fs::create_dir_all(&folder).expect("the folder");
+    let scene = Scene::start();
+    let lost = scene.worker("two");
+    let held: Vec<String> =
+        (0..3).map(|_| scene.run(Run::holding_once(Duration::from_secs(120)))).collect();
+    for job in &held {
+        scene.await_status(job, "running", within(LEASE));
+    }
+    lost.kill_engine();
+    let worker = scene.worker("one");
+    let mut paths = furnished(&scene);
+    paths.extend(PAGES.map(str::to_owned));
+    paths.extend(held.first().map(|job| format!("/jobs/{job}")));
+    paths.push(format!("/workers/{}", worker.id()));
+    eventually("the losses are shown", within(SOON), || {
+        let rows = live(scene.api(), "/losses")["whole"]["losses"].as_array()?.len();
+        (rows == held.len()).then_some(())
+    });
+    let browser = Browser::start();
+    for (width, is_dark) in LOOKS {
+        browser.look(width, is_dark);
+        for path in &paths {
+            browser.open(&format!("{}{path}", scene.api().url()));
+            let page = path.trim_start_matches('/').replace('/', "-");
+            let page = if page.is_empty() { "now" } else { &page };
+            let theme = if is_dark { "dark" } else { "light" };
+            let file = folder.join(format!("{page}-{theme}-{width}.png"));
+            std::fs::write(file, browser.picture()).expect("a picture");
+        }
+    }
+}
+
 #[test]
 fn open_page_goes_on_by_itself_and_says_when_the_server_is_gone() {
     if !skip::has("chromedriver", "chromium-driver") {

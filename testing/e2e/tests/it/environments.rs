@@ -104,6 +104,12 @@ impl Site {
     fn sync(&self) -> Command {
         let mut sync = command(&["packs", "sync", &self.packs()].map(str::to_owned));
         sync.env("PATH", &self.path);
+        // Settings of the caller's own tools, which would install elsewhere.
+        let elsewhere = self.folder.path().join("elsewhere");
+        for name in ["PIP_PREFIX", "PIP_TARGET", "npm_config_prefix"] {
+            sync.env(name, &elsewhere);
+        }
+        sync.env("npm_config_global", "true").env("PIP_USER", "1");
         sync
     }
 

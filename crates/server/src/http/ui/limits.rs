@@ -2,6 +2,7 @@
 
 use outlast_core::limit::Scope as LimitScope;
 use outlast_core::time::Timestamp;
+use outlast_dashboard::atoms::counted;
 use outlast_dashboard::pages::sheet::{Cell, Field, Form, Row, Section, Table, Why};
 use outlast_dashboard::{Flash, Place};
 use outlast_store::limit::LimitRecord;
@@ -117,7 +118,9 @@ fn sentence(used: &InUse<'_>, record: &LimitRecord) -> String {
     match &record.limit.scope {
         LimitScope::Key(key) => {
             format!(
-                "{held} attempts hold it; {most} for each value of {key}; {full} values are full"
+                "{}; {most} for each value of {key}; {}",
+                counted(held, "attempt holds it", "attempts hold it"),
+                counted(full as u64, "value is full", "values are full")
             )
         }
         LimitScope::Queue(_) | LimitScope::Type(_) => format!("{held} of {most} are in use"),

@@ -11,6 +11,7 @@ use outlast_dashboard::pages::sheet::{Cell, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
 use outlast_store::event::{Event, EventQuery, NewestQuery};
 use outlast_store::record::AttemptRecord;
+use outlast_store::{Store, StoreError};
 
 use super::sheet::{self, Head};
 use crate::http::error::ApiError;
@@ -56,20 +57,20 @@ pub(super) struct Losses {
     pub(super) is_whole: bool,
 }
 
-/// Events, the latest first, and whether there are no more.
+/// Events with their places, the latest first, and whether there are no more.
 pub(super) struct Found {
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<(String, Event)>,
     pub(super) is_whole: bool,
 }
 
 /// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
 /// whether they match or not.
-pub(super) async fn newest(req: &ApiRequest, mut query: NewestQuery) -> Result<Found, ApiError> {
+pub(super) async fn newest(store: &dyn Store, mut query: NewestQuery) -> Result<Found, StoreError> {
     let most = usize::try_from(query.of.limit).unwrap_or(usize::MAX);
     let mut events = Vec::new();
     for _ in 0..LOOKS_MAX {
-        let page = req.app.engine.store().newest_events(query.clone()).await?;
-        events.extend(page.events.into_iter().rev().map(|(_, event)| event));
+        let page = store.newest_events(query.clone()).await?;
+        events.extend(page.events.into_iter().rev());
         let is_whole = page.previous.is_none();
         if is_whole || events.len() >= most {
             events.truncate(most);
@@ -94,10 +95,10 @@ pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<L
     };
     let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
     let query = NewestQuery { of, since: Some(since), until: None, before: None };
-    let found = newest(req, query).await?;
+    let found = newest(store.as_ref(), query).await?;
     let mut attempts: HashMap<JobId, Vec<AttemptRecord>> = HashMap::new();
     let mut losses = Vec::new();
-    for event in found.events {
+    for (_, event) in found.events {
         let (Some(job), Some(epoch)) = (event.job, event.epoch) else { continue };
         let of_job = match attempts.entry(job) {
             Entry::Occupied(known) => known.into_mut(),

@@ -5,26 +5,25 @@ use std::sync::Arc;
 use outlast_core::job::State;
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Liveness;
-use outlast_dashboard::atoms::{Count, Lasting};
-use outlast_dashboard::pages::sheet::{Card, Finding, Section};
+use outlast_dashboard::atoms::{Count, Lasting, counted};
+use outlast_dashboard::pages::sheet::{Card, Cell, Finding, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
-use outlast_store::event::{EventQuery, NewestQuery};
 use outlast_store::query::{JobQuery, Page, QueueStats};
 use outlast_store::record::WorkerRecord;
 
 use super::jobs::encoded;
+use super::numbers;
+use super::recent::{RECENT, Recent};
 use super::sheet::{self, Head};
 use super::waits::words;
-use super::{losses, numbers};
 use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
+use crate::metrics::hour::{Happened, Hour};
 use crate::snapshot::{Reason, Snapshot, WaitingGroup};
 
 /// How long the oldest job may wait before it is a finding; as in the alert rule.
 const OLD: Span = Span::from_secs(900);
-/// How far back losses, skips and dead letters are findings.
-const RECENT: Span = Span::from_secs(600);
 /// How long the oldest end of a job may wait for its workflow; as in the alert rule.
 const WORKFLOW_LAG: Span = Span::from_secs(30);
 /// Most findings of one kind.
@@ -44,27 +43,20 @@ struct Facts {
     workflow_lag: Span,
 }
 
-/// Events of the last minutes.
-struct Recent {
-    count: usize,
-    last: Option<String>,
-    /// Whether these are all.
-    is_whole: bool,
-}
-
 async fn read(req: &ApiRequest) -> Result<Facts, ApiError> {
     let app = &req.app;
     let store = app.engine.store();
     let snapshot = app.snapshot().await?;
     let now = app.now().await?;
     let counts = store.workflow_counts().await?;
+    let [lost, letters, skips] = app.recent.look(store.as_ref(), now).await?;
     Ok(Facts {
         now,
         workers: store.live_workers().await?,
         nowhere: nowhere(app, &snapshot).await?,
-        lost: recent(req, "job.lost", now).await?,
-        letters: recent(req, "job.dead_lettered", now).await?,
-        skips: recent(req, "cron.skipped", now).await?,
+        lost,
+        letters,
+        skips,
         workflow_lag: counts.oldest_end.map_or(Span::ZERO, |oldest| now.since(oldest)),
         snapshot,
     })
@@ -87,22 +79,6 @@ async fn nowhere(app: &App, snapshot: &Snapshot) -> Result<Vec<(WaitingGroup, St
         found.push((group.clone(), reason.unwrap_or_else(|| words(group.reason).to_owned())));
     }
     Ok(found)
-}
-
-async fn recent(req: &ApiRequest, name: &str, now: Timestamp) -> Result<Recent, ApiError> {
-    let of = EventQuery {
-        after: None,
-        names: vec![name.to_owned()],
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 100,
-    };
-    let since = Some(Timestamp(now.0.saturating_sub_unsigned(RECENT.0)));
-    let query = NewestQuery { of, since, until: None, before: None };
-    let found = losses::newest(req, query).await?;
-    let last = found.events.first().map(|event| event.evidence.to_string());
-    Ok(Recent { count: found.events.len(), last, is_whole: found.is_whole })
 }
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
@@ -129,23 +105,57 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     if findings.is_empty() {
         let (running, waiting) = (facts.snapshot.workers.running, facts.snapshot.totals.available);
         let is_whole = [&facts.lost, &facts.letters, &facts.skips].iter().all(|it| it.is_whole);
-        let (waiting, old, recent) = (Count(waiting), Lasting(OLD), Lasting(RECENT));
+        let (old, recent) = (Lasting(OLD), Lasting(RECENT));
+        let running = counted(running as u64, "worker runs", "workers run");
+        let waiting = counted(waiting, "job waits", "jobs wait");
         sections.push(Section::Note(match is_whole {
             true => format!(
-                "✓ Nothing needs you: {running} workers running, {waiting} jobs wait and none for longer than \
-                 {old}, none was lost in the last {recent}."
+                "✓ Nothing needs you: {running}, {waiting} and none for longer than {old}, none was lost in \
+                 the last {recent}."
             ),
             false => format!(
-                "Nothing was found that needs you: {running} workers running, {waiting} jobs wait and none for \
-                 longer than {old}. The log has too many events to look back {recent}; alert rules count what \
-                 was lost."
+                "Nothing was found that needs you: {running}, {waiting} and none for longer than {old}. The \
+                 log has too many events to look back {recent}; alert rules count what was lost."
             ),
         }));
     }
     sections.extend(findings.into_iter().map(Section::Finding));
     sections.push(Section::Heading("Jobs".to_owned()));
     sections.push(Section::Cards(cards(&facts.snapshot)));
+    sections.extend(last_hour(&req.app.engine.counters().hour()));
     Ok(sheet::page(frame, sections))
+}
+
+/// Shows what this server did in the last hour.
+fn last_hour(hour: &Hour) -> [Section; 2] {
+    let rows: [(&str, &str, fn(&Happened) -> u64); 5] = [
+        ("enqueued", "Jobs enqueued", |it| it.enqueued),
+        ("claimed", "Attempts begun", |it| it.claimed),
+        ("completed", "Attempts completed", |it| it.completed),
+        ("failed", "Attempts failed", |it| it.failed),
+        ("lost", "Attempts lost", |it| it.lost),
+    ];
+    let row = |(key, what, of): (&str, &str, fn(&Happened) -> u64)| {
+        let minutes: Vec<u64> = hour.minutes().map(of).collect();
+        Row {
+            key: key.to_owned(),
+            testid: Some(format!("hour-{key}")),
+            cells: vec![
+                Cell::Text(what.to_owned()),
+                Cell::Count(minutes.last().copied().unwrap_or(0)),
+                Cell::Count(minutes.iter().sum()),
+                Cell::Bars(minutes),
+            ],
+        }
+    };
+    let table = Table {
+        name: "hour",
+        caption: "What this server did; each server counts its own, from its start.".to_owned(),
+        columns: vec!["What", "Last whole minute#", "Last hour#", "Each minute, the newest last"],
+        rows: rows.into_iter().map(row).collect(),
+        ..Table::default()
+    };
+    [Section::Heading("Last hour".to_owned()), Section::Table(table)]
 }
 
 fn cards(snapshot: &Snapshot) -> Vec<Card> {
@@ -166,17 +176,25 @@ fn findings(facts: &Facts) -> Vec<Finding> {
     workers(facts, &mut all);
     stuck_workflows(facts, &mut all);
     queues(facts, &mut all);
-    recently(&facts.letters, &mut all, |count| Finding {
+    recently(&facts.letters, &mut all, |of| Finding {
         name: "OutlastDeadLetters".to_owned(),
-        what: format!("{count} jobs became dead letters in the last {}", Lasting(RECENT)),
+        what: format!(
+            "{} in the last {}",
+            least(of, "job became a dead letter", "jobs became dead letters"),
+            Lasting(RECENT)
+        ),
         remedy: "look at what they have in common, repair it, then retry them".to_owned(),
         href: Some("failures".to_owned()),
         ..plain()
     });
-    recently(&facts.skips, &mut all, |count| {
+    recently(&facts.skips, &mut all, |of| {
         Finding {
         name: "OutlastSchedulesSkip".to_owned(),
-        what: format!("schedules left out {count} fires in the last {}", Lasting(RECENT)),
+        what: format!(
+            "schedules left out {} in the last {}",
+            least(of, "fire", "fires"),
+            Lasting(RECENT)
+        ),
         remedy: "a job that runs for longer than the time between two fires needs a time limit or another overlap"
             .to_owned(),
         href: Some("schedules".to_owned()),
@@ -198,11 +216,17 @@ fn plain() -> Finding {
     }
 }
 
-fn recently(of: &Recent, all: &mut Vec<Finding>, finding: impl Fn(usize) -> Finding) {
+fn recently(of: &Recent, all: &mut Vec<Finding>, finding: impl Fn(&Recent) -> Finding) {
     if of.count > 0 {
         let evidence = of.last.as_ref().map(|last| format!("The latest: {last}"));
-        all.push(Finding { evidence: evidence.unwrap_or_default(), ..finding(of.count) });
+        all.push(Finding { evidence: evidence.unwrap_or_default(), ..finding(of) });
     }
+}
+
+/// Counts what happened lately. There may have been more than is known.
+fn least(of: &Recent, one: &str, many: &str) -> String {
+    let counted = counted(of.count, one, many);
+    if of.is_whole { counted } else { format!("at least {counted}") }
 }
 
 fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
@@ -211,7 +235,10 @@ fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
         all.push(Finding {
             name: "OutlastNoWorkers".to_owned(),
             is_worst: true,
-            what: format!("{} jobs wait, and no worker takes jobs", Count(waiting)),
+            what: format!(
+                "{}, and no worker takes jobs",
+                counted(waiting, "job waits", "jobs wait")
+            ),
             evidence: format!(
                 "live workers: none running, {} quiet, {} draining, {} suspect",
                 workers.quiet, workers.draining, workers.suspect
@@ -229,8 +256,8 @@ fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
             name: "OutlastNobodyEligible".to_owned(),
             is_worst: true,
             what: format!(
-                "{} jobs{of} in queue {} can run nowhere",
-                Count(group.jobs),
+                "{}{of} in queue {} can run nowhere",
+                counted(group.jobs, "job", "jobs"),
                 group.queue
             ),
             evidence: reason.clone(),
@@ -241,10 +268,14 @@ fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
 }
 
 fn lost(facts: &Facts, all: &mut Vec<Finding>) {
-    recently(&facts.lost, all, |count| Finding {
+    recently(&facts.lost, all, |of| Finding {
         name: "OutlastJobsLost".to_owned(),
         is_worst: true,
-        what: format!("{count} attempts were lost in the last {}", Lasting(RECENT)),
+        what: format!(
+            "{} in the last {}",
+            least(of, "attempt was lost", "attempts were lost"),
+            Lasting(RECENT)
+        ),
         remedy: "their jobs run again; see which worker or type they have in common".to_owned(),
         href: Some("losses".to_owned()),
         ..plain()
@@ -258,9 +289,9 @@ fn workers(facts: &Facts, all: &mut Vec<Finding>) {
                 name: "OutlastWorkersLost".to_owned(),
                 what: format!("worker {} is silent", worker.name),
                 evidence: format!(
-                    "last heard of {} ago; it holds {} jobs, which move when its lease ends",
+                    "last heard of {} ago; it holds {} when its lease ends",
                     Lasting(facts.now.since(worker.last_heartbeat)),
-                    worker.in_flight
+                    counted(u64::from(worker.in_flight), "job, which moves", "jobs, which move")
                 ),
                 remedy: "see whether its machine and network are well".to_owned(),
                 href: Some(format!("workers/{}", worker.id)),
@@ -309,11 +340,11 @@ fn queues(facts: &Facts, all: &mut Vec<Finding>) {
     for queue in old.take(OF_ONE_MAX) {
         let link = Some(format!("queues/{}", encoded(&queue.name)));
         let waits = Lasting(waits(queue).unwrap_or_default());
-        let waiting = Count(queue.available);
+        let waiting = counted(queue.available, "job waits", "jobs wait");
         all.push(if queue.paused {
             Finding {
                 name: "OutlastQueuePaused".to_owned(),
-                what: format!("queue {} is paused, and {waiting} jobs wait in it", queue.name),
+                what: format!("queue {} is paused, and {waiting} in it", queue.name),
                 evidence: format!("the oldest has waited for {waits}"),
                 remedy: "resume it when what it was paused for is over".to_owned(),
                 href: link,
@@ -322,7 +353,7 @@ fn queues(facts: &Facts, all: &mut Vec<Finding>) {
         } else {
             Finding {
                 name: "OutlastBacklogOld".to_owned(),
-                what: format!("{waiting} jobs wait in queue {}", queue.name),
+                what: format!("{waiting} in queue {}", queue.name),
                 evidence: format!("the oldest has waited for {waits}"),
                 remedy: "more workers or slots, or a limit that lets more of them run".to_owned(),
                 href: link,

@@ -1,6 +1,7 @@
 //! Queues: how many jobs, how old, what they are held to.
 
 use outlast_core::queue::QueueSettings;
+use outlast_dashboard::atoms::counted;
 use outlast_dashboard::pages::sheet::{Cell, Field, Form, Row, Section, Table, Why};
 use outlast_dashboard::{Flash, Frame, Place};
 use outlast_store::query::QueueStats;
@@ -82,9 +83,14 @@ pub(super) async fn one(
         Head::new(Place::Queues, format!("Queue {name}"), command).saying(said).frame(req).await;
     frame.counted = Some(req.app.now().await?);
     let text = match (queue.paused, queue.available) {
-        (true, waiting) => format!("paused: {waiting} jobs wait, and no worker is given one"),
+        (true, waiting) => {
+            let waiting = counted(waiting, "job waits", "jobs wait");
+            format!("paused: {waiting}, and no worker is given one")
+        }
         (false, 0) => "open; no job waits for a worker".to_owned(),
-        (false, waiting) => format!("open; {waiting} jobs wait for a worker"),
+        (false, waiting) => {
+            format!("open; {} for a worker", counted(waiting, "job waits", "jobs wait"))
+        }
     };
     let why = Why { status: Some(state(&queue).to_owned()), text, testid: "queue-why" };
     let mut sections = vec![Section::Why(why)];

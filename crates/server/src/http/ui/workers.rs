@@ -262,7 +262,15 @@ fn facts(req: &ApiRequest, worker: &WorkerRecord, root: &str) -> Vec<(&'static s
     }
     for name in ["host", "pid", "containment", "limits"] {
         if let Some(value) = about(worker, name) {
-            let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            let plain =
+                |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            let text = value.as_object().map_or_else(
+                || plain(&value),
+                |each| {
+                    let each = each.iter().map(|(name, value)| format!("{name}: {}", plain(value)));
+                    each.collect::<Vec<_>>().join(", ")
+                },
+            );
             let name = match name {
                 "host" => "Host",
                 "pid" => "Process",

@@ -76,7 +76,7 @@ impl<'a> Draft<'a> {
             .map(|(place, record)| (place.item, record.clone()))
             .collect();
         let (mut after, mut left) = (None, most);
-        while self.is_stored && left > 0 {
+        while self.is_stored && left > 0 && !self.has_all_of(step) {
             let limit = u32::try_from(left.saturating_add(self.items.len())).unwrap_or(PAGE);
             let page = self.page(Some(at), which, after, limit.min(PAGE)).await?;
             after = page.after;
@@ -92,6 +92,13 @@ impl<'a> Draft<'a> {
             }
         }
         Ok(found.into_values().take(most).collect())
+    }
+
+    /// Whether the draft has every item of a step, so that the store need not be asked.
+    fn has_all_of(&self, step: usize) -> bool {
+        let first = Place { step: number(step), item: 0 };
+        let is_single = || self.known.definition.steps()[step].for_each.is_none();
+        self.fresh.contains(&step) || self.items.contains_key(&first) && is_single()
     }
 
     async fn page(
@@ -317,7 +324,8 @@ impl<'a> Draft<'a> {
         found: &mut BTreeMap<u32, BTreeMap<u32, Option<String>>>,
     ) -> Result<usize, WorkflowError> {
         let (mut after, mut bytes) = (None, 0);
-        while self.is_stored && bytes <= INPUTS_BYTES_MAX {
+        let is_known = step.is_some_and(|step| self.has_all_of(step));
+        while self.is_stored && bytes <= INPUTS_BYTES_MAX && !is_known {
             let page = self.page(step.map(number), WhichItems::Completed, after, PAGE).await?;
             (after, bytes) = (page.after, bytes + page.bytes);
             for item in page.items.into_iter().filter(|item| wanted.contains(&index(item.step))) {

@@ -46,6 +46,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0009_queue_counts",
         text: include_str!("../migrations/0009_queue_counts.sql"),
     },
+    Migration { name: "0011_operations", text: include_str!("../migrations/0011_operations.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -10,12 +10,13 @@
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
-//!   [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
+//!   [`operation`], [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
 
 pub mod enqueue;
 pub mod failover;
 pub mod leadership;
 pub mod limit;
+pub mod operation;
 pub mod order;
 pub mod queue;
 pub mod report;
@@ -60,6 +61,7 @@ use crate::apply::step::{Step, needs_class, step};
 use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::rules::Context;
+pub use operation::OperationTables;
 pub use schedule::ScheduleTables;
 use unique::Free;
 pub use workflow::WorkflowTables;
@@ -358,6 +360,7 @@ pub trait Backend:
     + LimitTables
     + ScheduleTables
     + WorkflowTables
+    + OperationTables
     + LeaderTables
 {
     /// Executes the claims at the start of `commands`, at least one; returns their replies.
@@ -520,6 +523,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Recount(order) => Reply::Recounted(limit::recount(b, order).await?),
         Command::WriteSchedule(write) => Reply::ScheduleWritten(schedule::write(b, write).await?),
         Command::WriteWorkflow(write) => Reply::WorkflowWritten(workflow::write(b, write).await?),
+        Command::WriteOperation(it) => Reply::OperationWritten(operation::write(b, it).await?),
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),

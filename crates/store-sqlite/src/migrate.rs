@@ -32,6 +32,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0008_queue_counts",
         text: include_str!("../migrations/0008_queue_counts.sql"),
     },
+    Migration { name: "0010_operations", text: include_str!("../migrations/0010_operations.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
@@ -15,6 +16,7 @@ use outlast_core::workflow::WorkflowId;
 use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
     OldestClaimable, QueuePause, QueueStats, StoreFacts, UnhandledLetter, WorkerPage, WorkerQuery,
@@ -277,6 +279,18 @@ impl Store for SqliteStore {
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError> {
         self.read_in_background(move |db| read::schedule::due(db, until, max)).await
+    }
+
+    async fn operations(&self, query: OperationQuery) -> Result<Vec<OperationRecord>, StoreError> {
+        self.read(move |db| read::operation::page(db, &query)).await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationRecord>, StoreError> {
+        self.read(move |db| read::operation::one(db, id)).await
+    }
+
+    async fn running_operations(&self) -> Result<Vec<OperationRecord>, StoreError> {
+        self.read_in_background(read::operation::running).await
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

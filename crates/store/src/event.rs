@@ -154,6 +154,12 @@ pub enum EventName {
     /// A workflow ended; the evidence says how.
     #[serde(rename = "workflow.ended")]
     WorkflowEnded,
+    /// An operation began; the evidence says on which jobs.
+    #[serde(rename = "operation.started")]
+    OperationStarted,
+    /// An operation ended; the evidence says what became of the jobs.
+    #[serde(rename = "operation.ended")]
+    OperationEnded,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]
@@ -274,8 +280,18 @@ impl EventName {
     #[must_use]
     pub fn is_pattern(pattern: &str) -> bool {
         let family = |prefix| {
-            ["job.", "execution.", "queue.", "limit.", "cron.", "workflow.", "worker.", "store."]
-                .contains(&prefix)
+            [
+                "job.",
+                "execution.",
+                "queue.",
+                "limit.",
+                "cron.",
+                "workflow.",
+                "operation.",
+                "worker.",
+                "store.",
+            ]
+            .contains(&prefix)
         };
         match pattern.strip_suffix('*') {
             Some(prefix) => prefix.is_empty() || family(prefix),

@@ -20,6 +20,7 @@ pub use crate::extend::Extended;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 pub use crate::job::{EnqueueRefusal, Enqueued, NumberedClass};
 use crate::limit::{LimitChange, LimitRefusal, Miscount};
+use crate::operation::{OperationRefusal, OperationWritten};
 use crate::queue::QueueChanged;
 use crate::schedule::{ScheduleRefusal, ScheduleWritten};
 use crate::workflow::{WorkflowRefusal, WorkflowWritten};
@@ -94,6 +95,8 @@ pub enum Reply {
     ScheduleWritten(Result<ScheduleWritten, ScheduleRefusal>),
     /// Of `WriteWorkflow`: what was stored, or why nothing was.
     WorkflowWritten(Result<WorkflowWritten, WorkflowRefusal>),
+    /// Of `WriteOperation`: how it stands and which jobs moved, or why nothing happened.
+    OperationWritten(Result<OperationWritten, OperationRefusal>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
     /// Of `Queue`, `Log`, `ReportHealth` and `Reset`.

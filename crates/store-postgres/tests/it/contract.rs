@@ -133,6 +133,7 @@ families!(
     workflow_lists,
     schedule,
     plain,
+    operation,
     order,
     failover,
     sweep,

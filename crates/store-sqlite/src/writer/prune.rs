@@ -82,9 +82,10 @@ impl Tx<'_> {
             (prune.leaders_before(self.batch.context.now).0, &prune.leadership.name),
         )?;
         let workflows = self.prune_workflows(prune)?;
+        let operations = self.prune_operations(prune)?;
         let classes = self.retire_classes()?;
         let deleted = Deleted { jobs: old.len(), workers, classes };
-        let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows]);
+        let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows, operations]);
         Ok(Pruned { more: reply.more || room.is_short, ..reply })
     }
 

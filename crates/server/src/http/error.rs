@@ -66,6 +66,7 @@ pub(crate) enum Missing {
     Limit,
     Schedule,
     Workflow,
+    Operation,
     Path,
 }
 
@@ -81,6 +82,7 @@ impl Missing {
             Self::Limit => "limit",
             Self::Schedule => "schedule",
             Self::Workflow => "workflow",
+            Self::Operation => "operation",
             Self::Path => "path",
         }
     }
@@ -100,6 +102,7 @@ impl Missing {
             Self::Workflow => {
                 "GET /api/v1/workflows lists those that were begun, GET /api/v1/packs those of packs"
             }
+            Self::Operation => "GET /api/v1/operations lists operations",
             Self::Path => "GET /openapi.json lists all paths",
         }
     }

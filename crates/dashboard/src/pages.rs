@@ -8,7 +8,7 @@ pub mod sheet;
 
 pub use error::ErrorPage;
 pub use job::{AttemptRow, Fact, JobPage, OutputLine, Text};
-pub use jobs::{Filter, JobRow, JobsPage, StateCount};
+pub use jobs::{BulkLink, Filter, JobRow, JobsPage, StateCount};
 
 use askama::Template;
 

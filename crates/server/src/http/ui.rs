@@ -22,6 +22,7 @@ mod log;
 mod losses;
 mod now;
 mod numbers;
+mod operations;
 mod orders;
 mod queues;
 mod response;
@@ -51,6 +52,9 @@ const PAGES: &[&str] = &[
     "/waiting",
     "/jobs",
     "/jobs/{id}",
+    "/operations",
+    "/operations/new",
+    "/operations/{id}",
     "/queues",
     "/queues/{name}",
     "/workers",
@@ -78,6 +82,7 @@ pub(super) fn routes() -> Routes {
         })
         .page(MethodFilter::GET, "/live", live::respond)
         .page(MethodFilter::GET, "/search", search::respond);
+    routes = routes.page(MethodFilter::POST, "/operations/begin", operations::begin);
     for path in PAGES {
         routes = routes.page(MethodFilter::GET, path, show);
     }
@@ -111,6 +116,9 @@ async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError>
         ["waiting"] => waits::page(req, said).await,
         ["jobs"] => jobs::page(req, said).await,
         ["jobs", id] => job::page(req, id, said).await,
+        ["operations"] => operations::list(req, said).await,
+        ["operations", "new"] => operations::asks(req, said).await,
+        ["operations", id] => operations::one(req, id, said).await,
         ["queues"] => queues::list(req, said).await,
         ["queues", name] => queues::one(req, name, said).await,
         ["workers"] => workers::list(req, said).await,

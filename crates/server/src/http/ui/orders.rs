@@ -11,7 +11,9 @@ use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::route::Routes;
-use crate::http::{App, executions, limits, ojs, queues, schedules, workers, workflows};
+use crate::http::{
+    App, executions, limits, ojs, operations, queues, schedules, workers, workflows,
+};
 
 type Fields = [(String, String)];
 
@@ -76,6 +78,7 @@ pub(super) fn routes() -> Routes {
     add!(all, "/schedules/{name}/pause", button(Operate, Body(reason)), schedules::pause);
     add!(all, "/schedules/{name}/resume", button(Operate, Nothing), schedules::resume);
     add!(all, "/schedules/{name}/remove", remove, schedules::remove);
+    add!(all, "/operations/{id}/stop", button(Produce, Nothing), operations::stop);
     add!(all, "/workflows/{id}/cancel", button(Produce, Nothing), workflows::cancel);
     add!(all, "/workflows/{id}/retry", button(Operate, Nothing), workflows::retry);
     all
@@ -138,6 +141,7 @@ pub(super) fn done(verb: &str) -> Option<&'static str> {
         "set" => "it is set.",
         "remove" => "it is removed.",
         "trigger" => "it has fired.",
+        "stop" => "it is stopped.",
         _ => return None,
     })
 }

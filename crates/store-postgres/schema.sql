@@ -320,6 +320,28 @@ table outlast.migration
     digest text not null
     migration_pkey PRIMARY KEY (version)
 
+table outlast.operation with (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=1000, autovacuum_vacuum_cost_delay=0)
+    id uuid not null
+    revision bigint not null
+    kind text not null
+    about text not null
+    definition text not null
+    made_by text not null
+    status text not null
+    reached text
+    runner uuid
+    matched bigint not null
+    changed bigint not null
+    skipped text not null
+    note text not null
+    created bigint not null
+    updated bigint not null
+    ended bigint
+    operation_pkey PRIMARY KEY (id)
+    CREATE INDEX operation_created ON outlast.operation USING btree (created, id)
+    CREATE INDEX operation_ended ON outlast.operation USING btree (ended, id) WHERE (ended IS NOT NULL)
+    CREATE INDEX operation_running ON outlast.operation USING btree (id) WHERE (ended IS NULL)
+
 table outlast.queue
     name text not null
     paused boolean not null

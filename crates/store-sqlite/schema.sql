@@ -26,6 +26,12 @@ CREATE INDEX idempotency_job_key on idempotency_job (key, seq);
 
 CREATE UNIQUE INDEX log_chunk on log (seq, epoch, n);
 
+CREATE INDEX operation_created on operation (created, id);
+
+CREATE INDEX operation_ended on operation (ended, id) where ended is not null;
+
+CREATE INDEX operation_running on operation (id) where ended is null;
+
 CREATE INDEX ready_lane on ready (class, lane, rank, seq) where lane <> 0;
 
 CREATE INDEX ready_strand on ready (class, strand_ms, since, seq) where strand_ms is not null;
@@ -270,6 +276,28 @@ CREATE TABLE log_size (
 CREATE TABLE meta (
     key text primary key,
     value text not null
+) without rowid;
+
+CREATE TABLE operation (
+    id blob not null primary key,
+    -- Rises with every step: what is written is what was read.
+    revision integer not null,
+    kind text not null,
+    about text not null,
+    definition text not null,
+    made_by text not null,
+    status text not null,
+    -- Up to where jobs were looked at.
+    reached text,
+    -- The server process that goes on with it.
+    runner blob,
+    matched integer not null,
+    changed integer not null,
+    skipped text not null,
+    note text not null,
+    created integer not null,
+    updated integer not null,
+    ended integer
 ) without rowid;
 
 CREATE TABLE queue (

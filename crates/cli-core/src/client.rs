@@ -115,12 +115,6 @@ impl Client {
         self.send(Method::POST, self.url(path, &[])?, Some(body)).await
     }
 
-    /// Sends an order, under the conditions of the query.
-    pub async fn post_if(&self, path: &[&str], query: &[Query<'_>]) -> Result<Value, Failure> {
-        let url = self.url(path, query)?;
-        self.send(Method::POST, url, Some(&Value::Object(serde_json::Map::new()))).await
-    }
-
     /// Sends a request with an idempotency key: it is carried out once, even if sent again.
     pub async fn post_once(
         &self,

@@ -13,8 +13,8 @@ use outlast_worker::{guardian, handover, signals};
 
 use crate::command::{
     actions, backup, bench, completions, config as show_config, cron, dead_letters, demo, dev,
-    doctor, events, export, health, import, jobs, limits, man, migrate, packs, queues, restore,
-    run, server, sessions, token, worker, workers, workflows,
+    doctor, events, export, health, import, jobs, limits, man, migrate, operations, packs, queues,
+    restore, run, server, sessions, token, worker, workers, workflows,
 };
 use crate::config::Environment;
 use crate::last_job;
@@ -56,6 +56,9 @@ enum Command {
     /// List, show, cancel and retry jobs; read their output
     #[command(subcommand)]
     Jobs(jobs::Command),
+    /// List, show and stop operations: changes of all jobs that match
+    #[command(subcommand)]
+    Operations(operations::Command),
     /// List, pause, resume and set queues
     #[command(subcommand)]
     Queues(queues::Command),
@@ -121,6 +124,7 @@ impl Command {
             | Self::Bench(_)
             | Self::Run(_)
             | Self::Jobs(_)
+            | Self::Operations(_)
             | Self::Queues(_)
             | Self::Limits(_)
             | Self::Sessions(_)
@@ -170,6 +174,7 @@ impl Command {
             Self::Worker(args) => worker::run(args, environment),
             Self::Run(args) => wait_for(run::run(args, environment)),
             Self::Jobs(command) => wait_for(jobs::run(command, environment)),
+            Self::Operations(command) => wait_for(operations::run(command, environment)),
             Self::Queues(command) => wait_for(queues::run(command, environment)),
             Self::Limits(command) => wait_for(limits::run(command, environment)),
             Self::Sessions(command) => wait_for(sessions::run(command, environment)),
@@ -311,6 +316,7 @@ pub(crate) fn engine_args(
         | Command::Server(_)
         | Command::Run(_)
         | Command::Jobs(_)
+        | Command::Operations(_)
         | Command::Queues(_)
         | Command::Limits(_)
         | Command::Sessions(_)

@@ -12,6 +12,7 @@
 //! - [`containment`]: what proves that a process tree is dead
 //! - [`gate`]: what a limit lets start
 //! - [`limit`]: which jobs an operator limits, and which gates they pass
+//! - [`operation`]: changes of all jobs that match, and how they stand
 //! - [`keys`]: what a job is counted by
 //! - [`labels`]: what workers are chosen by
 //! - [`queue`]: what is set for a queue
@@ -47,6 +48,7 @@ pub mod leadership;
 pub mod lease;
 pub mod limit;
 pub mod limits;
+pub mod operation;
 pub mod queue;
 pub mod resources;
 pub mod retry;

@@ -70,6 +70,18 @@ pub const PRUNE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Most bytes that one prune frees where it holds up nothing, beside the first job's: a slow disk gives
 /// them within the limit of a statement.
 pub const PRUNE_BESIDE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most operations that run at a time: they share one pace, so more of them are each slower.
+pub const OPERATIONS_RUNNING_MAX: usize = 20;
+/// Longest filter of an operation, as JSON: it is read with each step, and shown in lists.
+pub const OPERATION_FILTER_BYTES_MAX: usize = 8 * 1024;
+/// Longest reason that someone gives for an operation.
+pub const OPERATION_REASON_BYTES_MAX: usize = 1024;
+/// How far matching jobs are counted one by one before an operation begins: more are "at least" so many.
+pub const OPERATION_COUNTED_MAX: u64 = 10_000;
+/// Above how many jobs a person types the number before an operation begins.
+pub const OPERATION_TYPED_ABOVE: u64 = 100;
+/// Most jobs of one step of an operation: it is one command, and delays others by its length.
+pub const OPERATION_STEP_MAX: usize = 200;
 /// Longest `meta` of a job (OJS payload limits): it is shown and logged.
 pub const META_BYTES_MAX: usize = 64 * 1024;
 /// Longest queue name (OJS core, queue naming).

@@ -179,7 +179,7 @@ impl Status<'_> {
     pub fn shape(&self) -> char {
         match self.0 {
             "running" | "active" | "live" => '▶',
-            "completed" | "healthy" | "stopped" | "drained" => '✓',
+            "completed" | "healthy" | "stopped" | "drained" | "done" => '✓',
             "failed" | "timeout" | "abandoned" | "lost" | "lapsed" | "dead" | "discarded"
             | "killed" | "unhealthy" => '✗',
             "cancelled" | "skipped" | "gone" => '⊘',

@@ -9,7 +9,7 @@ mod sign_in;
 
 pub use error::ErrorPage;
 pub use job::{AttemptRow, Fact, JobPage, OutputLine, Text};
-pub use jobs::{Filter, JobRow, JobsPage, StateCount};
+pub use jobs::{BulkLink, Filter, JobRow, JobsPage, StateCount};
 pub use sign_in::SignInPage;
 
 use askama::Template;

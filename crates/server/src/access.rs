@@ -102,7 +102,7 @@ pub enum Scope {
 
 impl Scope {
     /// Lists the roles that allow it, the smallest first.
-    fn roles(self) -> String {
+    pub(crate) fn roles(self) -> String {
         let mut names: Vec<_> =
             Role::ALL.iter().rev().filter(|role| role.allows(self)).map(|r| r.as_str()).collect();
         let last = names.pop().unwrap_or("admin");

@@ -259,6 +259,11 @@ impl Open {
 }
 
 impl Peer {
+    /// Returns where the connection comes from.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
+    }
+
     fn kind(&self) -> Kind {
         let kind = self.kind.load(Ordering::Relaxed);
         let all = [Kind::Ordinary, Kind::Reserved, Kind::Worker];

@@ -30,6 +30,7 @@ mod limits;
 mod metrics;
 mod ojs;
 mod openapi;
+mod operations;
 mod orders;
 mod queues;
 mod request;
@@ -123,6 +124,7 @@ pub fn router(engine: Engine) -> Router {
         .merge(limits::routes())
         .merge(schedules::routes())
         .merge(workflows::routes())
+        .merge(operations::routes())
         .merge(dead_letters::routes())
         .merge(queues::routes())
         .merge(doctor::routes())

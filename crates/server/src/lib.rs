@@ -14,6 +14,7 @@
 //! - [`session`]: the gRPC worker session and its beats
 //! - [`monitor`]: what happens by time alone: leases, timers, stranded jobs, retention
 //! - [`schedules`]: what schedules are, and what they store
+//! - `operations`: changes of all jobs that match; `job_filter`: which jobs have a status
 //! - `workflows`: what workflows are, and how they move on
 //! - [`probe`]: how fast and how full the disk below a store is
 //! - [`serve`]: listener, limits on connections, and the order of a shutdown
@@ -36,8 +37,10 @@ pub mod handlers;
 pub mod http;
 mod id;
 mod intake;
+mod job_filter;
 pub mod metrics;
 pub mod monitor;
+mod operations;
 mod packs;
 pub mod probe;
 pub mod schedules;

@@ -8,11 +8,11 @@
 //! - [`lag`]: measures how late the runtime runs its tasks, for the metrics
 //! - [`rates`]: notes what this server did in each minute
 //! - [`retention`]: deletes old history
-//! - [`schedules`]: fires schedules; [`workflows`]: moves workflows on
+//! - [`schedules`]: fires schedules; [`workflows`]: moves workflows on; [`operations`]: takes steps of operations
 //! - [`dead_letters`]: enqueues what handles dead letters
 //! - [`handlers`]: sends webhooks and starts actions for them
 //! - [`audit`]: corrects what limits count
-//! - [`looks`]: tasks that look at schedules and workflows side by side
+//! - [`looks`]: tasks that look at schedules, workflows and operations side by side
 //! - [`leadership`]: work that one server does for all, under a lease in the store
 
 mod arrivals;
@@ -24,6 +24,7 @@ mod lag;
 mod leadership;
 mod leases;
 mod looks;
+mod operations;
 mod rates;
 mod retention;
 mod schedules;
@@ -63,5 +64,6 @@ pub(crate) fn start(engine: &Engine, tasks: &TaskTracker, stop: &CancellationTok
     tasks.spawn(watch(engine.shared().vitals.clone(), "the sender of webhooks", handlers));
     spawn!("the monitor of schedules", schedules::run);
     spawn!("the monitor of workflows", workflows::run);
+    spawn!("the monitor of operations", operations::run);
     spawn!("the execution timeout monitor", unclaimable::run);
 }

@@ -325,6 +325,10 @@ fn facts_of(batch: &Batch, applied: &Applied) -> Vec<Lost> {
             Reply::WorkflowWritten(Ok(written)) => {
                 facts.extend(written.jobs.iter().filter_map(new));
             }
+            Reply::OperationWritten(Ok(written)) => {
+                let ordered = |moved: &Moved| Lost { job: moved.job, what: LostFact::Order };
+                facts.extend(written.moved.iter().map(ordered));
+            }
             Reply::Claimed(Ok(claims)) => {
                 let worker = match command {
                     Command::Claim(Claim { claimant: Claimant::Native { worker, .. }, .. }) => {

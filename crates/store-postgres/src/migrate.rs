@@ -50,6 +50,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0010_browser_sessions",
         text: include_str!("../migrations/0010_browser_sessions.sql"),
     },
+    Migration { name: "0011_operations", text: include_str!("../migrations/0011_operations.sql") },
 ];
 
 /// Version of the schema that this build knows.

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
@@ -19,6 +20,7 @@ use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -415,6 +417,18 @@ impl Store for PostgresStore {
         query: SessionQuery,
     ) -> Result<Vec<BrowserSession>, StoreError> {
         read::browser_session::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn operations(&self, query: OperationQuery) -> Result<Vec<OperationRecord>, StoreError> {
+        read::operation::page(&self.inner.readers.get().await?, &query).await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationRecord>, StoreError> {
+        read::operation::one(&self.inner.readers.get().await?, id).await
+    }
+
+    async fn running_operations(&self) -> Result<Vec<OperationRecord>, StoreError> {
+        read::operation::running(&self.inner.background.get().await?).await
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

@@ -13,6 +13,7 @@ pub(crate) mod job;
 pub(crate) mod limit;
 pub(crate) mod list;
 pub(crate) mod log;
+pub(crate) mod operation;
 mod pool;
 pub(crate) mod queue;
 pub(crate) mod schedule;

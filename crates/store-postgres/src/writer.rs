@@ -20,7 +20,8 @@
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`arrival`], [`claim`], [`extend`], [`workers`], [`sweep`],
-//!   [`log`], [`prune`], [`retire`], [`schedule`], [`workflow`], [`browser_session`], [`leadership`]: SQL of the
+//!   [`log`], [`prune`], [`retire`], [`schedule`], [`workflow`], [`browser_session`], [`operation`],
+//!   [`leadership`]: SQL of the
 //!   commands
 //! - [`limit`]: limits; [`lanes`]: claims of jobs that limits may hold back
 //! - [`depth`]: how full bounded queues are
@@ -55,6 +56,7 @@ mod leadership;
 mod limit;
 mod load;
 mod log;
+mod operation;
 mod outcome;
 mod patience;
 mod prefetch;

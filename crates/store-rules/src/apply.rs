@@ -16,7 +16,7 @@
 //! - [`limit`]: the limits in force; [`claim`]: which claimable jobs they let start, and taking them
 //! - [`depth`]: which requests a bounded queue has room for
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`queue`], [`schedule`], [`sweep`], [`worker`],
-//!   [`workflow`], [`failover`]: the commands
+//!   [`workflow`], [`operation`], [`failover`]: the commands
 
 pub mod batch;
 pub mod claim;
@@ -25,6 +25,7 @@ pub mod enqueue;
 pub mod failover;
 pub mod limit;
 pub mod loaded;
+pub mod operation;
 pub mod order;
 pub mod queue;
 pub mod report;

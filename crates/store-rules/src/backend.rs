@@ -11,12 +11,14 @@
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
 //!   [`worker`], [`workflow`], [`browser_session`], [`leadership`], [`failover`]: the commands
+//!   [`operation`], [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
 
 pub mod browser_session;
 pub mod enqueue;
 pub mod failover;
 pub mod leadership;
 pub mod limit;
+pub mod operation;
 pub mod order;
 pub mod queue;
 pub mod report;
@@ -62,6 +64,7 @@ use crate::apply::sweep::Due;
 use crate::apply::{Decided, Outbox};
 use crate::rules::Context;
 pub use browser_session::SessionTables;
+pub use operation::OperationTables;
 pub use schedule::ScheduleTables;
 use unique::Free;
 pub use workflow::WorkflowTables;
@@ -361,6 +364,7 @@ pub trait Backend:
     + ScheduleTables
     + WorkflowTables
     + SessionTables
+    + OperationTables
     + LeaderTables
 {
     /// Executes the claims at the start of `commands`, at least one; returns their replies.
@@ -523,6 +527,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         Command::Recount(order) => Reply::Recounted(limit::recount(b, order).await?),
         Command::WriteSchedule(write) => Reply::ScheduleWritten(schedule::write(b, write).await?),
         Command::WriteWorkflow(write) => Reply::WorkflowWritten(workflow::write(b, write).await?),
+        Command::WriteOperation(it) => Reply::OperationWritten(operation::write(b, it).await?),
         Command::SetQueue(order) => Reply::QueueSet(queue::set(b, order).await?),
         Command::Sweep(sweep) => Reply::Swept(sweep::sweep(b, sweep).await?),
         Command::Strand(strand) => Reply::Stranded(sweep::strand(b, strand).await?),

@@ -11,6 +11,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Rules, State};
 use outlast_core::keys::Keys;
 use outlast_core::limit::GateId;
+use outlast_core::operation::{OperationKind, OperationStatus, Skip};
 use outlast_core::queue::{Fair, LetterRule, QueueSettings};
 use outlast_core::resources::Resources;
 use outlast_core::retry::{Backoff, OnExhaustion, RetryPolicy};
@@ -20,6 +21,7 @@ use outlast_core::workflow::{WorkflowId, WorkflowItem};
 use outlast_store::command::{ClassKey, Route};
 use outlast_store::error::StoreError;
 use outlast_store::event::{Event, EventName};
+use outlast_store::operation::Skips;
 use serde::de::value::StrDeserializer;
 use serde::de::{IntoDeserializer as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -59,6 +61,44 @@ struct RulesText {
 /// Returns [`StoreError::Rejected`] when it has no such text.
 pub fn json(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Rejected(error.to_string()))
+}
+
+/// Returns the text of how many jobs an operation left as they were, by reason.
+#[must_use]
+pub fn skips_text(skips: &Skips) -> String {
+    let words: BTreeMap<&str, u64> = skips.iter().map(|(skip, n)| (skip.as_str(), *n)).collect();
+    serde_json::to_string(&words).unwrap_or_default()
+}
+
+/// Returns how many jobs an operation left as they were. A reason of a later build is a change.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] when the text is not one that [`skips_text`] wrote.
+pub fn skips_of(text: &str) -> Result<Skips, StoreError> {
+    let words: BTreeMap<String, u64> = parse(text, "skips")?;
+    let mut skips = Skips::new();
+    for (word, count) in words {
+        *skips.entry(Skip::parse(&word).unwrap_or(Skip::Changed)).or_default() += count;
+    }
+    Ok(skips)
+}
+
+/// Returns the kind of an operation.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] for a word that this build does not know.
+pub fn operation_kind(word: &str) -> Result<OperationKind, StoreError> {
+    let unknown = || StoreError::Corrupt(format!("no kind of an operation: {word:?}"));
+    OperationKind::parse(word).ok_or_else(unknown)
+}
+
+/// Returns how an operation stands.
+///
+/// # Errors
+/// Returns [`StoreError::Corrupt`] for a word that this build does not know.
+pub fn operation_status(word: &str) -> Result<OperationStatus, StoreError> {
+    let unknown = || StoreError::Corrupt(format!("no status of an operation: {word:?}"));
+    OperationStatus::parse(word).ok_or_else(unknown)
 }
 
 /// Returns the text of rules; `None` stands for the standard ones.

@@ -38,10 +38,20 @@ pub const WORKFLOWS_MAX: i64 = 10;
 /// follows.
 #[must_use]
 pub fn found_of(workflows: usize, prune: &Prune) -> usize {
-    match reached(workflows, WORKFLOWS_MAX) {
-        true => usize::try_from(prune.limit).unwrap_or(usize::MAX),
-        false => 0,
-    }
+    found_up_to(WORKFLOWS_MAX, workflows, prune)
+}
+
+fn found_up_to(most: i64, found: usize, prune: &Prune) -> usize {
+    if reached(found, most) { usize::try_from(prune.limit).unwrap_or(usize::MAX) } else { 0 }
+}
+
+/// How many operations one prune deletes: more than end between two of them.
+pub const OPERATIONS_MAX: i64 = 50;
+
+/// The same as [`found_of`] for operations.
+#[must_use]
+pub fn operations_found(operations: usize, prune: &Prune) -> usize {
+    found_up_to(OPERATIONS_MAX, operations, prune)
 }
 
 /// Returns the blocks that these jobs are in, each once.

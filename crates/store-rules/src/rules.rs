@@ -11,6 +11,7 @@ use outlast_core::job::{
 use outlast_core::leadership::{self, Leadership, LeadershipRefusal};
 use outlast_core::limit::LimitName;
 use outlast_core::limits;
+use outlast_core::operation::OperationStatus;
 use outlast_core::retry::Jitter;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
@@ -24,6 +25,7 @@ use outlast_store::command::{
 };
 use outlast_store::event::{Event, EventName};
 use outlast_store::limit::Miscount;
+use outlast_store::operation::OperationRecord;
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::StoredJob;
 use outlast_store::reply::MoveRefusal;
@@ -483,6 +485,27 @@ pub fn workflow_event(id: WorkflowId, happened: &WorkflowEvent, at: Timestamp, b
         words => format!("{id}: {words}"),
     };
     Event::new(at, happened.kind, by, words)
+}
+
+/// Returns the begin or the end of an operation; the evidence names it, says on which jobs it is, and at
+/// its end what became of them.
+#[must_use]
+pub fn operation_event(
+    operation: &OperationRecord,
+    kind: EventName,
+    at: Timestamp,
+    by: &str,
+) -> Event {
+    let OperationRecord { id, new, status, note, .. } = operation;
+    let what = format!("{id}: {} {}", new.kind.as_str(), new.about);
+    let words = match status {
+        OperationStatus::Running => what,
+        OperationStatus::Done | OperationStatus::Stopped | OperationStatus::Failed => {
+            let note = if note.is_empty() { String::new() } else { format!("; {note}") };
+            format!("{what}: {}: {}{note}", status.as_str(), operation.outcome())
+        }
+    };
+    Event::new(at, kind, by, limits::cut(words, limits::EVIDENCE_BYTES_MAX))
 }
 
 /// Returns the event of an order to all workers that `selector` chooses; the evidence says which.

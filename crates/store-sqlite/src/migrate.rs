@@ -36,6 +36,7 @@ const MIGRATIONS: &[Migration] = &[
         name: "0009_browser_sessions",
         text: include_str!("../migrations/0009_browser_sessions.sql"),
     },
+    Migration { name: "0010_operations", text: include_str!("../migrations/0010_operations.sql") },
 ];
 
 /// Version of the schema that this build knows.

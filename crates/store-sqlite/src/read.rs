@@ -8,6 +8,7 @@ pub(crate) mod job;
 pub(crate) mod limit;
 pub(crate) mod list;
 pub(crate) mod log;
+pub(crate) mod operation;
 pub(crate) mod queue;
 pub(crate) mod schedule;
 pub(crate) mod worker;

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::limit::GateId;
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
@@ -17,6 +18,7 @@ use outlast_store::command::ClassId;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
     OldestClaimable, QueuePause, QueueStats, StoreFacts, UnhandledLetter, WorkerPage, WorkerQuery,
@@ -293,6 +295,18 @@ impl Store for SqliteStore {
         query: SessionQuery,
     ) -> Result<Vec<BrowserSession>, StoreError> {
         self.read(move |db| read::browser_session::page(db, &query)).await
+    }
+
+    async fn operations(&self, query: OperationQuery) -> Result<Vec<OperationRecord>, StoreError> {
+        self.read(move |db| read::operation::page(db, &query)).await
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationRecord>, StoreError> {
+        self.read(move |db| read::operation::one(db, id)).await
+    }
+
+    async fn running_operations(&self) -> Result<Vec<OperationRecord>, StoreError> {
+        self.read_in_background(read::operation::running).await
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

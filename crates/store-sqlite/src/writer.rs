@@ -3,7 +3,7 @@
 //! - [`backend`]: the transaction as [`outlast_store_rules::backend`] sees it
 //! - [`load`]: loading a job where it is; [`transition`]: moving it
 //! - [`enqueue`], [`unique`], [`idempotency`], [`claim`], [`extend`], [`workers`], [`sweep`], [`log`],
-//!   [`prune`], [`schedule`], [`workflow`], [`browser_session`]: SQL of the commands
+//!   [`prune`], [`schedule`], [`workflow`], [`browser_session`], [`operation`]: SQL of the commands
 //! - [`limit`]: claims of jobs that limits hold back
 //! - [`depth`]: how full bounded queues are
 //! - [`tally`]: the live counts that a batch changes; [`event_log`]: its events
@@ -22,6 +22,7 @@ mod idempotency;
 mod limit;
 mod load;
 mod log;
+mod operation;
 mod prune;
 mod prune_bytes;
 mod schedule;

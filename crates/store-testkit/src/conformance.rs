@@ -45,6 +45,7 @@ pub mod lanes;
 pub mod large;
 pub mod leadership;
 pub mod limit;
+pub mod operation;
 pub mod order;
 pub mod placement;
 pub mod plain;
@@ -140,6 +141,7 @@ pub fn check_all<H: Harness>(harness: &H) {
         workflow_lists::cases(),
         plain::cases(),
         order::cases(),
+        operation::cases(),
         failover::cases(),
         sweep::cases(),
         leadership::cases(),

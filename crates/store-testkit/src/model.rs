@@ -18,6 +18,7 @@ mod idempotency;
 mod leadership;
 mod limit;
 mod log;
+mod operation;
 mod order;
 mod prune;
 mod read;
@@ -40,6 +41,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::limit::GateId;
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
@@ -51,6 +53,7 @@ use outlast_store::error::StoreError;
 use outlast_store::event::{EventName, EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::partitions::{Maintain, Maintained};
 use outlast_store::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -261,6 +264,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
         Command::Recount(order) => Reply::Recounted(tx.recount(order)),
         Command::WriteSchedule(write) => Reply::ScheduleWritten(tx.write_schedule(write)),
         Command::WriteWorkflow(write) => Reply::WorkflowWritten(tx.write_workflow(write)),
+        Command::WriteOperation(write) => Reply::OperationWritten(tx.write_operation(write)),
         Command::SetQueue(order) => Reply::QueueSet(tx.set_queue(order)),
         Command::Sweep(sweep) => Reply::Swept(tx.sweep(sweep)),
         Command::Strand(strand) => Reply::Stranded(tx.strand(strand)),
@@ -341,6 +345,18 @@ impl Store for ModelStore {
         query: SessionQuery,
     ) -> Result<Vec<BrowserSession>, StoreError> {
         Ok(self.open()?.sessions_of(&query))
+    }
+
+    async fn operations(&self, query: OperationQuery) -> Result<Vec<OperationRecord>, StoreError> {
+        Ok(self.open()?.operations_of(&query))
+    }
+
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationRecord>, StoreError> {
+        Ok(self.open()?.operations.get(&id).cloned())
+    }
+
+    async fn running_operations(&self) -> Result<Vec<OperationRecord>, StoreError> {
+        Ok(self.open()?.running_operations())
     }
 
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError> {

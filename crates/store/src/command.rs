@@ -19,6 +19,7 @@ use crate::extend::Extend;
 use crate::idempotency::EnqueueOnce;
 pub use crate::job::{ClassId, ClassKey, First, NewJob, Origin, Payload, Route};
 pub use crate::limit::{Recount, RemoveLimit, SetLimit};
+pub use crate::operation::WriteOperation;
 pub use crate::queue::{QueueOrder, SetQueue};
 pub use crate::schedule::WriteSchedule;
 pub use crate::workflow::WriteWorkflow;
@@ -115,6 +116,8 @@ pub enum Command {
     WriteSchedule(Box<WriteSchedule>),
     /// Makes or changes a workflow.
     WriteWorkflow(Box<WriteWorkflow>),
+    /// Begins an operation, takes a step of it, or ends it.
+    WriteOperation(Box<WriteOperation>),
     /// Corrects what gates count.
     Recount(Recount),
     /// Notes that a job runs with other files of its pack than it was validated with.

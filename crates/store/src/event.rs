@@ -154,6 +154,12 @@ pub enum EventName {
     /// A workflow ended; the evidence says how.
     #[serde(rename = "workflow.ended")]
     WorkflowEnded,
+    /// An operation began; the evidence says on which jobs.
+    #[serde(rename = "operation.started")]
+    OperationStarted,
+    /// An operation ended; the evidence says what became of the jobs.
+    #[serde(rename = "operation.ended")]
+    OperationEnded,
     #[serde(rename = "worker.registered")]
     WorkerRegistered,
     #[serde(rename = "worker.attached")]
@@ -287,8 +293,9 @@ impl EventName {
                 "limit.",
                 "cron.",
                 "workflow.",
-                "worker.",
                 "session.",
+                "operation.",
+                "worker.",
                 "store.",
             ]
             .contains(&prefix)

@@ -16,7 +16,7 @@
 //! - [`arrival`]: jobs that programs stored by SQL
 //! - [`extend`]: which attempts a plain client's heartbeat extends
 //! - [`limit`], [`queue`]: limits and settings of queues; [`schedule`]: schedules;
-//!   [`workflow`]: workflows
+//!   [`workflow`]: workflows; [`operation`]: changes of all jobs that match
 //! - [`browser_session`]: sessions of browsers
 //! - [`record`]: what is stored, as read back; [`query`]: what can be read outside a batch
 //! - [`event`]: the event log's entries
@@ -34,6 +34,7 @@ pub mod extend;
 pub mod idempotency;
 pub mod job;
 pub mod limit;
+pub mod operation;
 pub mod partitions;
 pub mod query;
 pub mod queue;

@@ -172,6 +172,8 @@ pub struct JobPage {
     /// The jobs, newest first, without their long texts. Fewer than were asked
     /// for if they are far apart or long: the next page goes on.
     pub jobs: Vec<JobRecord>,
+    /// Of each of them the cursor of a page that begins behind it.
+    pub cursors: Vec<String>,
     /// Cursor of the next page, if there is one.
     pub next: Option<String>,
     /// How many match in all, where the live counts tell or there are few to count; `None`

@@ -21,6 +21,7 @@ pub use crate::extend::Extended;
 use crate::idempotency::{EnqueueOnceRefusal, EnqueuedOnce};
 pub use crate::job::{EnqueueRefusal, Enqueued, NumberedClass};
 use crate::limit::{LimitChange, LimitRefusal, Miscount};
+use crate::operation::{OperationRefusal, OperationWritten};
 use crate::queue::QueueChanged;
 use crate::schedule::{ScheduleRefusal, ScheduleWritten};
 use crate::workflow::{WorkflowRefusal, WorkflowWritten};
@@ -99,6 +100,8 @@ pub enum Reply {
     SessionBegun(BrowserSession),
     /// Of `EndSessions`: those that were ended, by id.
     SessionsEnded(Vec<BrowserSession>),
+    /// Of `WriteOperation`: how it stands and which jobs moved, or why nothing happened.
+    OperationWritten(Result<OperationWritten, OperationRefusal>),
     /// Of `ForgetWorker` and `ForgetDeadLetter`.
     Forgotten(Result<(), NotFound>),
     /// Of `Queue`, `Log`, `ReportHealth`, `RenewSession` and `Reset`.

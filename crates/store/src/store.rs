@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::leadership::LeadershipRefusal;
 use outlast_core::limit::GateId;
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
 use outlast_core::worker::order::StandingOrder;
@@ -20,6 +21,7 @@ use crate::error::StoreError;
 use crate::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use crate::idempotency::Fingerprint;
 use crate::limit::{GateHolder, GateQuery, GateRecord, LimitRecord};
+use crate::operation::{OperationQuery, OperationRecord};
 use crate::partitions::{Maintain, Maintained};
 use crate::query::{
     AheadQuery, Claimable, ClassBacklog, DeadLetterPage, JobPage, JobQuery, LogPage, LogQuery,
@@ -140,6 +142,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         until: Timestamp,
         max: u32,
     ) -> Result<Vec<ScheduleRecord>, StoreError>;
+
+    /// Returns operations, the latest begun first.
+    async fn operations(&self, query: OperationQuery) -> Result<Vec<OperationRecord>, StoreError>;
+
+    /// Returns an operation, if there is one of that id.
+    async fn operation(&self, id: OperationId) -> Result<Option<OperationRecord>, StoreError>;
+
+    /// Returns the operations that run, in no order. It takes as long as there are such operations,
+    /// whatever others there are.
+    async fn running_operations(&self) -> Result<Vec<OperationRecord>, StoreError>;
 
     /// Returns workflows without their definitions, the latest made first.
     async fn workflows(&self, query: WorkflowQuery) -> Result<Vec<WorkflowRecord>, StoreError>;

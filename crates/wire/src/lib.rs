@@ -16,6 +16,7 @@
 //! - [`unique`]: what makes a job the only one of its sort
 //! - [`limit`]: limits, and rates such as `100/1m`
 //! - [`nearest`]: the known name that a wrong one is most like
+//! - [`operation`]: changes of all jobs that match
 //! - [`queue`]: settings of queues
 //! - [`schedule`]: when jobs are stored by the clock
 //! - [`workflow`]: jobs that follow jobs
@@ -30,6 +31,7 @@ pub mod keys;
 pub mod limit;
 pub mod nearest;
 pub mod ojs;
+pub mod operation;
 pub mod placement;
 pub mod queue;
 pub mod resources;

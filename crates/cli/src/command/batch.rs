@@ -29,11 +29,6 @@ impl Batch {
         }
     }
 
-    /// Whether nothing was tried.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.refused.is_empty()
-    }
-
     /// How many succeeded.
     pub(super) fn count(&self) -> usize {
         self.done.len()
@@ -79,9 +74,25 @@ pub(super) fn confirm(question: &str) -> Result<(), Failure> {
     let read = std::io::stdin().read_line(&mut answer);
     match (read, answer.trim().to_ascii_lowercase().as_str()) {
         (Ok(_), "y" | "yes") => Ok(()),
-        _ => Err(Failure::new(Exit::Failed, "nothing was changed")
-            .with_hint("--dry-run shows what it would be; --yes does not ask")),
+        _ => Err(unchanged()),
     }
+}
+
+/// Reads the answer to a question that has one.
+///
+/// # Errors
+/// The answer is another one, or cannot be read.
+pub(super) fn answered(expected: &str) -> Result<(), Failure> {
+    let mut answer = String::new();
+    match std::io::stdin().read_line(&mut answer) {
+        Ok(_) if answer.trim() == expected => Ok(()),
+        _ => Err(unchanged()),
+    }
+}
+
+fn unchanged() -> Failure {
+    let hint = "--dry-run shows what it would be; --yes does not ask";
+    Failure::new(Exit::Failed, "nothing was changed").with_hint(hint)
 }
 
 #[cfg(test)]

@@ -1,19 +1,18 @@
 //! `outlast jobs`: list, show, cancel, retry, logs.
 
+mod bulk;
 mod errors;
 pub(crate) mod show;
 mod wait;
-
-use std::collections::{BTreeMap, HashSet};
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::batch::{Batch, confirm};
+use super::batch::Batch;
 use super::follow::{Follow, LogSink};
 use super::job_id;
 use super::{Target, field_flags, queues, workers};
@@ -55,7 +54,7 @@ pub(crate) struct Filter {
           value_parser = NonEmptyStringValueParser::new())]
     status: Vec<String>,
     /// Only this action or job type
-    #[arg(long, value_name = "REF", alias = "type", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "REF", visible_alias = "type", value_parser = NonEmptyStringValueParser::new())]
     action: Option<String>,
     /// Only this queue
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
@@ -176,14 +175,30 @@ pub(crate) struct Many {
     ids: Vec<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Only show which jobs would be changed
+    /// Every job that this applies to
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    care: Care,
+    /// Do not follow the operation that changes what filters select; it goes on at the server
+    #[arg(long)]
+    detach: bool,
+    /// Why, for the event log
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// How careful a change is.
+#[derive(Debug, Args)]
+struct Care {
+    /// Only show how many jobs would be changed, and some of them
     #[arg(long)]
     dry_run: bool,
     /// Do not ask, on a terminal, before jobs are changed that filters select
     #[arg(long)]
     yes: bool,
-    #[command(flatten)]
-    target: Target,
 }
 
 #[derive(Debug, Args)]
@@ -343,7 +358,7 @@ fn waiting(job: &Value) -> String {
     }
 }
 
-/// An order that can be sent for all jobs of a filter.
+/// An order to jobs, one by one or all that match.
 #[derive(Clone, Copy, Debug)]
 struct Order {
     verb: &'static str,
@@ -365,109 +380,26 @@ impl OrderSender<'_> {
     /// Sends the order for one job. False if the server is unreachable, so that the others need
     /// not be tried.
     async fn give(&mut self, id: &str) -> bool {
-        let answer = self.send(id, None).await;
-        self.take(id, answer)
-    }
-
-    /// Sends the order; `if_status` is the status that the job must still have.
-    async fn send(&self, id: &str, if_status: Option<&str>) -> Result<Value, Failure> {
         let path = ["api", "v1", "executions", id, self.verb];
-        let query = [("if_status", if_status.map(ToOwned::to_owned))];
-        let answer = self.client.post_if(&path, &query).await?;
-        Ok(output::data(answer))
-    }
-
-    fn take(&mut self, id: &str, answer: Result<Value, Failure>) -> bool {
+        let answer = self.client.post(&path, &json!({})).await.map(output::data);
         let is_gone = answer.as_ref().is_err_and(|failure| failure.exit == Exit::Unreachable);
         self.batch.add(id, answer);
         !is_gone
     }
-
-    /// Sends the order for the selected jobs, page by page; with --dry-run it only lists them.
-    /// Each job gets it once, however often it moves while the pages are read.
-    async fn sweep(&mut self, args: &Many, order: Order) -> Result<Vec<Value>, Failure> {
-        let mut swept = Swept::default();
-        let read = self.sweep_pages(args, order, &mut swept).await;
-        for (id, failure) in swept.moved {
-            self.batch.add(&id, Err(failure));
-        }
-        read.map(|()| swept.shown)
-    }
-
-    async fn sweep_pages(
-        &mut self,
-        args: &Many,
-        order: Order,
-        swept: &mut Swept,
-    ) -> Result<(), Failure> {
-        let statuses = args.filter.statuses(order)?;
-        let mut filters = args.filter.query(self.client).await?;
-        filters.retain(|(name, _)| *name != "status");
-        for status in statuses {
-            let mut query = vec![("status", Some(status.to_owned()))];
-            query.extend(filters.iter().cloned());
-            let mut cursor = None;
-            loop {
-                let (items, _, next) = page(self.client, &query, PAGE_MAX, cursor).await?;
-                for job in items {
-                    let id = text_at(&job, "id");
-                    if swept.done.contains(&id) {
-                        continue;
-                    }
-                    if args.dry_run {
-                        swept.done.insert(id);
-                        swept.shown.push(job);
-                    } else if !self.give_once(id, status, swept).await {
-                        return Ok(());
-                    }
-                }
-                cursor = next;
-                if cursor.is_none() {
-                    break;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the order for a job that was just seen in `status`. If it has moved on since then, it
-    /// may be found again in another status.
-    async fn give_once(&mut self, id: String, status: &'static str, swept: &mut Swept) -> bool {
-        match self.send(&id, Some(status)).await {
-            Err(failure) if failure.exit == Exit::Conflict => {
-                swept.moved.insert(id, failure);
-                true
-            }
-            answer => {
-                swept.moved.remove(&id);
-                let goes_on = self.take(&id, answer);
-                swept.done.insert(id);
-                goes_on
-            }
-        }
-    }
-}
-
-/// What one sweep has done so far.
-#[derive(Debug, Default)]
-struct Swept {
-    /// Jobs that got the order.
-    done: HashSet<String>,
-    /// Jobs that had moved on when they got it.
-    moved: BTreeMap<String, Failure>,
-    /// Jobs that would get it.
-    shown: Vec<Value>,
 }
 
 /// Applies it to every job, even if it fails for others.
 async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Exit, Failure> {
     one_way_of_naming(args, order)?;
     let client = args.target.client(environment)?;
+    if args.ids.is_empty() {
+        return bulk::run(args, &client, order).await;
+    }
     let mut sender = OrderSender { client: &client, verb: order.verb, batch: Batch::default() };
     let mut shown = Vec::new();
     for given in &args.ids {
         match job_id::whole(&client, given).await {
-            Ok(id) if args.dry_run => match allowed(&client, &id, order).await {
+            Ok(id) if args.care.dry_run => match allowed(&client, &id, order).await {
                 Ok(job) => shown.push(job),
                 Err(failure) => sender.batch.add(&id, Err(failure)),
             },
@@ -479,20 +411,7 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
             Err(failure) => sender.batch.add(given, Err(failure)),
         }
     }
-    if !args.filter.is_empty() {
-        if !args.dry_run && !args.yes {
-            confirm(&format!("{} all jobs that these filters select?", order.verb))?;
-        }
-        match sender.sweep(args, order).await {
-            Ok(found) if found.is_empty() && sender.batch.is_empty() => {
-                say(&format!("{}\n", nothing(&client, &args.filter).await));
-            }
-            Ok(found) => shown.extend(found),
-            // What was done by then is shown all the same.
-            Err(failure) => sender.batch.add("", Err(failure)),
-        }
-    }
-    if args.dry_run {
+    if args.care.dry_run {
         output::print_list(args.target.output, &shown, COLUMNS)?;
         let jobs = if shown.len() == 1 { "job" } else { "jobs" };
         say(&format!("{} {jobs}; nothing was changed\n", shown.len()));
@@ -505,19 +424,21 @@ async fn many(args: &Many, environment: &Environment, order: Order) -> Result<Ex
 /// Jobs are named by id or selected by filters.
 fn one_way_of_naming(args: &Many, order: Order) -> Result<(), Failure> {
     let verb = order.verb;
-    match (args.ids.is_empty(), args.filter.is_empty()) {
-        (true, true) => {
+    let ways = [!args.ids.is_empty(), !args.filter.is_empty(), args.all];
+    match ways.into_iter().filter(|is_used| *is_used).count() {
+        1 => Ok(()),
+        0 => {
             let hint = format!(
-                "`outlast jobs {verb} ID`, or filters: `outlast jobs {verb} --queue mail \
-                 --dry-run` shows which jobs it would be"
+                "`outlast jobs {verb} ID`, filters, or --all: `outlast jobs {verb} --queue mail \
+                 --dry-run` shows how many jobs it would be, and some of them"
             );
             Err(Failure::usage(format!("no job is named to {verb}")).with_hint(hint))
         }
-        (false, false) => {
-            let message = "jobs are named by id or selected by filters, not both";
-            Err(Failure::usage(message).with_hint("leave out the ids or the filters"))
+        _ => {
+            let message =
+                "jobs are named by id or selected by filters, not both; --all is every job";
+            Err(Failure::usage(message).with_hint("leave out all but one of these"))
         }
-        (true, false) | (false, true) => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ mod finding;
 mod help;
 mod lists;
 mod log;
+mod operations;
 mod reference;
 mod running;
 mod stub;

@@ -14,12 +14,34 @@ pub struct JobsPage {
     pub counts: Vec<StateCount>,
     /// Which jobs are listed.
     pub filter: Filter,
+    /// What can be done with all of them.
+    pub bulk: Vec<BulkLink>,
     /// The jobs.
     pub rows: Vec<JobRow>,
     /// The query of the next page.
     pub next: Option<String>,
     /// What the list leaves out, or why it is empty.
     pub note: Option<String>,
+}
+
+/// A link to the page that asks before all jobs that match are changed.
+#[derive(Clone, Debug)]
+pub struct BulkLink {
+    /// What is done: `cancel` or `retry`.
+    pub kind: &'static str,
+    /// The query of that page.
+    pub query: String,
+}
+
+impl BulkLink {
+    /// What the link says.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self.kind {
+            "cancel" => "Cancel all that match",
+            _ => "Retry all that match",
+        }
+    }
 }
 
 /// How many jobs have a state.

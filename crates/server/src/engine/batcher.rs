@@ -13,7 +13,7 @@ use outlast_store::command::ClassId;
 use outlast_store::reply::Claimed;
 
 use crate::engine::command_facts::{
-    BYTES_OF_ONE, is_goodbye, is_long, job_of, printed_by, weight_of, weight_of_claim,
+    BYTES_OF_ONE, is_goodbye, is_long, jobs_named, printed_by, weight_of, weight_of_claim,
 };
 use crate::engine::dispatch::Planned;
 use crate::engine::input::ReplySender;
@@ -182,7 +182,9 @@ impl Batcher {
                     Command::Finish(finish) => !printing.contains(&finish.job),
                     _ => true,
                 };
-                if fits && in_turn && job_of(&op.command).is_none_or(|job| jobs.insert(job)) {
+                let is_alone = || jobs_named(&op.command).all(|job| !jobs.contains(&job));
+                if fits && in_turn && is_alone() {
+                    jobs.extend(jobs_named(&op.command));
                     weight += size;
                     batch.push(op);
                 } else {
@@ -232,6 +234,7 @@ fn lane_of(command: &Command) -> Lane {
         | Command::NoteSkew(_)
         | Command::Finish(_)
         | Command::Order(_)
+        | Command::WriteOperation(_)
         | Command::ForgetDeadLetter(_)
         | Command::HandleLetters(_)
         | Command::Sweep(_)

@@ -68,6 +68,7 @@ fn jobs_of(command: &Command) -> usize {
         Command::WriteWorkflow(write) => {
             write.jobs.len() + write.items.len() + write.started.len() + 1
         }
+        Command::WriteOperation(write) => write.orders.len() + 1,
         _ => 1,
     }
 }
@@ -113,8 +114,16 @@ pub(super) fn bytes_of(command: &Command) -> usize {
     }
 }
 
-/// Returns the job that no other command of the same batch may be about.
-pub(super) fn job_of(command: &Command) -> Option<JobId> {
+/// Returns the jobs that no other command of the same batch may be about.
+pub(super) fn jobs_named(command: &Command) -> impl Iterator<Item = JobId> {
+    let ordered = match command {
+        Command::WriteOperation(write) => &*write.orders,
+        _ => &[],
+    };
+    job_of(command).into_iter().chain(ordered.iter().map(|order| order.job))
+}
+
+fn job_of(command: &Command) -> Option<JobId> {
     match command {
         Command::Enqueue(job) => Some(job.id),
         Command::Start(start) => Some(start.job),

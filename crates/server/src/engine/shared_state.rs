@@ -46,6 +46,8 @@ pub(crate) struct SharedState {
     pub(crate) unhealthy: UnhealthyWorkers,
     /// Woken when programs may have stored jobs by SQL.
     pub(crate) arrivals_wanted: Notify,
+    /// Woken when this server has begun an operation.
+    pub(crate) operations_wanted: Notify,
     /// The workflows that this server is to look at.
     pub(crate) workflows: WantedWorkflows,
     /// Counts commits, so that event streams can wait for the next one.
@@ -80,6 +82,7 @@ impl SharedState {
             leases: LeaseWatch::default(),
             unhealthy: UnhealthyWorkers::default(),
             arrivals_wanted: Notify::new(),
+            operations_wanted: Notify::new(),
             workflows: WantedWorkflows::default(),
             commits: watch::Sender::default(),
             limits_turn: tokio::sync::Mutex::default(),

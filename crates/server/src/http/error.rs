@@ -67,6 +67,7 @@ pub(crate) enum Missing {
     Schedule,
     Workflow,
     Session,
+    Operation,
     Path,
 }
 
@@ -83,6 +84,7 @@ impl Missing {
             Self::Schedule => "schedule",
             Self::Workflow => "workflow",
             Self::Session => "session",
+            Self::Operation => "operation",
             Self::Path => "path",
         }
     }
@@ -103,6 +105,7 @@ impl Missing {
                 "GET /api/v1/workflows lists those that were begun, GET /api/v1/packs those of packs"
             }
             Self::Session => "GET /api/v1/sessions lists those that you may end",
+            Self::Operation => "GET /api/v1/operations lists operations",
             Self::Path => "GET /openapi.json lists all paths",
         }
     }

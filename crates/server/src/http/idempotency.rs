@@ -88,6 +88,11 @@ pub(super) fn workflow_request(tenant: Option<&str>, body: &[u8]) -> Fingerprint
     hash(&[b"workflow", tenant.unwrap_or_default().as_bytes(), body])
 }
 
+/// Identifies a request that begins an operation.
+pub(super) fn operation_request(tenant: Option<&str>, body: &[u8]) -> Fingerprint {
+    hash(&[b"operation", tenant.unwrap_or_default().as_bytes(), body])
+}
+
 /// Hashes parts with their lengths, so that different lists of parts differ.
 fn hash(parts: &[&[u8]]) -> Fingerprint {
     let mut hasher = Sha256::new();

@@ -9,7 +9,7 @@ use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::schema::{self, Schema};
-use super::workflows;
+use super::{operations, workflows};
 use crate::access::{Role, Scope};
 
 pub(super) fn routes() -> Routes {
@@ -77,8 +77,8 @@ fn tag(path: &str) -> &str {
     match path.split('/').nth(1) {
         Some("ojs") => "open job spec",
         Some(
-            word
-            @ ("executions" | "events" | "workers" | "limits" | "queues" | "actions" | "packs"),
+            word @ ("executions" | "operations" | "events" | "workers" | "limits" | "queues"
+            | "actions" | "packs"),
         ) => word,
         _ => "service",
     }
@@ -96,6 +96,8 @@ fn parameters(route: &Route) -> Value {
     if route.keyed {
         let until = if route.path == workflows::ALL {
             "as long as the workflow is kept"
+        } else if route.path == operations::ALL {
+            "as long as the operation is kept"
         } else {
             "for 24 hours"
         };

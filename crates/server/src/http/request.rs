@@ -430,11 +430,21 @@ impl ApiRequest {
     pub(crate) fn require(&self, scope: Scope, what: &str) -> Result<(), ApiError> {
         match &self.who {
             Some(KnownToken { name, role, .. }) if !role.allows(scope) => {
-                let message = format!("{name:?} has the role {role}; {what} needs the role admin");
+                let message = format!(
+                    "{name:?} has the role {role}; {what} needs the role {}",
+                    scope.roles()
+                );
                 Err(ApiError::Denied(Denied::Forbidden(message)))
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// The same with the address that the request came from, where there is a connection.
+    pub(crate) fn by_from(&self) -> String {
+        let peer = self.parts.extensions.get::<Arc<Peer>>();
+        let from = peer.map(|peer| format!(" from {}", peer.address())).unwrap_or_default();
+        format!("{}{from}", self.by())
     }
 
     /// Returns the client and its token, for the event log.

@@ -94,6 +94,13 @@ impl Route {
         self
     }
 
+    /// Marks it as able to be repeated with a key.
+    pub(crate) const fn repeatable(mut self, shape: Schema) -> Self {
+        self.takes = Some(shape);
+        self.keyed = true;
+        self
+    }
+
     /// Marks it as creating a resource.
     pub(crate) const fn creates(mut self) -> Self {
         self.statuses = &[201];
@@ -159,7 +166,8 @@ impl Route {
             Code::Unsupported => self.is_of_the_standard(),
             Code::ValidationError => self.keyed || (self.is_exact() && !self.query.is_empty()),
             Code::Conflict => self.keyed,
-            Code::Duplicate | Code::QueueFull => self.keyed,
+            // An operation stores no jobs.
+            Code::Duplicate | Code::QueueFull => self.keyed && self.gives != Schema::Operation,
             Code::Unavailable => !self.gives.is_at_hand(),
             Code::Internal => true,
             // Of no route: there is none.

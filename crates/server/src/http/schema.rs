@@ -6,6 +6,7 @@
 mod build;
 mod native;
 mod ojs;
+mod operation;
 mod schedule;
 mod workflow;
 
@@ -22,6 +23,7 @@ use native::{
     workers_ordered,
 };
 use ojs::{job, job_request, queue, queue_counted, queue_request, queue_set, queues_counted};
+use operation::{operation, operation_request};
 use schedule::{cron, cron_request, schedule, schedule_request};
 use workflow::{ojs_workflow, ojs_workflow_request, workflow, workflow_request};
 
@@ -67,6 +69,9 @@ pub(crate) enum Schema {
     Workflow,
     Workflows,
     WorkflowRequest,
+    Operation,
+    Operations,
+    OperationRequest,
     OjsWorkflow,
     OjsWorkflows,
     OjsWorkflowRequest,
@@ -183,7 +188,7 @@ impl Schema {
         }
     }
 
-    /// Schemas of schedules.
+    /// Schemas of schedules, workflows and operations.
     fn of_schedules(self) -> Value {
         match self {
             Self::Schedule => data(named("Schedule")),
@@ -191,6 +196,9 @@ impl Schema {
             Self::Workflow => data(named("Workflow")),
             Self::Workflows => cursor_page("Workflow"),
             Self::WorkflowRequest => workflow_request(),
+            Self::Operation => data(named("Operation")),
+            Self::Operations => cursor_page("Operation"),
+            Self::OperationRequest => operation_request(),
             Self::OjsWorkflow => ojs_workflow(),
             Self::OjsWorkflows => {
                 object(&[("workflows", list(open(&[("id", uuid())]))), ("count", int())])
@@ -276,6 +284,7 @@ pub(crate) fn components() -> Value {
             ("expires_at", time()),
         ]),
         "Workflow": workflow(),
+        "Operation": operation(),
         "Cron": cron(),
         "Queue": queue(),
         "QueueSet": queue_set(),

@@ -22,6 +22,7 @@ mod log;
 mod losses;
 mod now;
 mod numbers;
+mod operations;
 mod orders;
 mod queues;
 mod recent;
@@ -56,6 +57,9 @@ const PAGES: &[&str] = &[
     "/waiting",
     "/jobs",
     "/jobs/{id}",
+    "/operations",
+    "/operations/new",
+    "/operations/{id}",
     "/queues",
     "/queues/{name}",
     "/workers",
@@ -87,6 +91,7 @@ pub(super) fn routes() -> Routes {
         .page(MethodFilter::GET, "/login", sign_in::show)
         .page(MethodFilter::POST, "/login", sign_in::sign_in)
         .page(MethodFilter::POST, "/logout", sign_in::sign_out);
+    routes = routes.page(MethodFilter::POST, "/operations/begin", operations::begin);
     for path in PAGES {
         routes = routes.page(MethodFilter::GET, path, show);
     }
@@ -121,6 +126,9 @@ async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError>
         ["waiting"] => waits::page(req, said).await,
         ["jobs"] => jobs::page(req, said).await,
         ["jobs", id] => job::page(req, id, said).await,
+        ["operations"] => operations::list(req, said).await,
+        ["operations", "new"] => operations::asks(req, said).await,
+        ["operations", id] => operations::one(req, id, said).await,
         ["queues"] => queues::list(req, said).await,
         ["queues", name] => queues::one(req, name, said).await,
         ["workers"] => workers::list(req, said).await,

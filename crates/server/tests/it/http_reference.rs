@@ -38,8 +38,9 @@ An error is `{\"error\": {\"code\", \"message\", \"retryable\", \"request_id\", 
 path does not support is refused with 405 `method_not_allowed`; `Allow` lists those that it does.
 ";
 
-const TAGS: [(&str, &str); 9] = [
+const TAGS: [(&str, &str); 10] = [
     ("executions", "Executions"),
+    ("operations", "Operations"),
     ("events", "Events"),
     ("workers", "Workers"),
     ("limits", "Limits"),

@@ -18,6 +18,7 @@ mod leadership;
 mod limits;
 mod long_polls;
 mod openapi;
+mod operations;
 mod pages;
 mod placement;
 mod queues;

@@ -308,6 +308,26 @@ async fn set_limits(api: &mut Described) {
     api.ask(Method::DELETE, "/api/v1/limits/stripe", None).await.expect(404);
 }
 
+async fn begin_operations(api: &mut Described) {
+    let all = "/api/v1/operations";
+    let filter = json!({"queue": "mail", "status": ["requested"], "keys": {"tenant": "42"}});
+    let dry = json!({"kind": "cancel", "filter": filter, "dry_run": true});
+    api.post(all, dry).await.expect(200);
+    let every = json!({"kind": "cancel", "filter": {"all": true}, "dry_run": true});
+    api.post(all, every).await.expect(200);
+    let order = json!({"kind": "cancel", "filter": filter, "reason": "sent twice", "expected": 0});
+    let begun = api.post(all, order).await.expect(201);
+    let one = format!("{all}/{}", begun["data"]["id"].as_str().expect("an id"));
+    api.get(all).await.expect(200);
+    api.get(&one).await.expect(200);
+    api.post(&format!("{one}/stop"), json!({})).await.expect(200);
+    api.post(&format!("{one}/stop"), json!({})).await.expect(409);
+    api.get(&format!("{all}/nonsense")).await.expect(404);
+    api.post(all, json!({"kind": "cancel"})).await.expect(400);
+    let ended = json!({"kind": "cancel", "filter": {"status": "failed"}});
+    api.post(all, ended).await.expect(422);
+}
+
 async fn set_schedules(api: &mut Described) {
     let schedule = json!({
         "cron": "0 2 * * *", "time_zone": "Europe/Vienna", "overlap": "queue", "jitter": "30s",
@@ -415,6 +435,7 @@ async fn every_route_answers_as_it_is_described() {
     look_at_everything_else(&mut api).await;
     set_limits(&mut api).await;
     set_schedules(&mut api).await;
+    begin_operations(&mut api).await;
     run_workflows(&mut api).await;
     set_queues(&mut api).await;
     order_workers(&mut api).await;

@@ -4,6 +4,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_core::operation::OperationId;
 use outlast_core::queue::Depth;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
@@ -17,6 +18,7 @@ use outlast_store::command::{
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
+use outlast_store::operation::OperationRecord;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{EnqueueRefusal, Enqueued, MoveRefusal, Pruned, Reply};
 use outlast_store::schedule::ScheduleRecord;
@@ -31,8 +33,8 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction, WorkerChange,
-    WorkerTables, WorkflowTables,
+    OperationTables, QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction,
+    WorkerChange, WorkerTables, WorkflowTables,
 };
 
 use uuid::Uuid;
@@ -408,6 +410,29 @@ impl SessionTables for Tx<'_> {
         which: &WhichSessions,
     ) -> Result<Vec<BrowserSession>, Failure> {
         self.take_sessions(which).await
+    }
+}
+
+impl OperationTables for Tx<'_> {
+    async fn find_operation(
+        &mut self,
+        id: OperationId,
+    ) -> Result<Option<OperationRecord>, Failure> {
+        Ok(self.seen.operations.get(&id).cloned())
+    }
+
+    async fn count_running_operations(&mut self) -> Result<usize, Failure> {
+        self.running_operations().await
+    }
+
+    fn make_operation(&mut self, record: &OperationRecord) -> Result<(), Failure> {
+        self.insert_operation(record);
+        Ok(())
+    }
+
+    fn change_operation(&mut self, record: &OperationRecord) -> Result<(), Failure> {
+        self.update_operation(record);
+        Ok(())
     }
 }
 

@@ -68,7 +68,7 @@ impl Tx<'_> {
                  idempotency, idempotency_job, arrival, tally, tally_slot, queue_tally,
                  ready_second, ready_second_slot, depth, depth_slot,
                  class_block,
-                 limit_rule, gate, gate_held, unique_key, schedule, browser_session,
+                 limit_rule, gate, gate_held, unique_key, schedule, browser_session, operation,
                  workflow, workflow_step, workflow_item, workflow_end restart identity",
             Vec::new(),
         )
@@ -89,6 +89,7 @@ impl Tx<'_> {
         self.seen.stored.clear();
         self.seen.keys.clear();
         self.seen.schedules.clear();
+        self.seen.operations.clear();
         self.seen.workflows.clear();
         Ok(())
     }

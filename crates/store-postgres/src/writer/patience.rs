@@ -210,6 +210,10 @@ fn brief_for(commands: &[Command]) -> Option<Duration> {
                 rows += write.jobs.len() + write.items.len() + write.started.len();
                 looks = true;
             }
+            Command::WriteOperation(write) => {
+                rows += write.orders.len();
+                looks = true;
+            }
             Command::Enqueue(_)
             | Command::Start(_)
             | Command::Finish(_)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::worker::order::HEIR_TAKES_ORDERS;
-use outlast_store::command::{Claimant, Command, Fence, NewJob};
+use outlast_store::command::{Claimant, Command, Fence, NewJob, WriteOperation};
 use outlast_store::{Batch, BatchId, StoreError};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -17,6 +17,7 @@ use crate::writer::Tx;
 use crate::writer::depth::{LOCK_SERVERS, LOCK_SLOTS, asking, bounds_queues};
 use crate::writer::limit::{LOCK, changes_limits};
 use crate::writer::load::active_by_id;
+use crate::writer::operation::LOCK_OPERATIONS;
 use crate::writer::patience::limiting;
 use crate::writer::schedule::LOCK_SCHEDULES;
 use crate::writer::workers::{ORDERS_LOCK, known_of};
@@ -53,6 +54,8 @@ struct Prefetch {
     schedules: BTreeSet<String>,
     /// Workflows to be written.
     workflows: BTreeSet<Uuid>,
+    /// Operations to be written.
+    operations: BTreeSet<Uuid>,
     /// Workers whose attempts are counted.
     counted: Vec<Uuid>,
     /// Whether jobs take unique keys.
@@ -108,6 +111,12 @@ impl Prefetch {
         self.unique |= job.unique.is_some();
     }
 
+    fn operate(&mut self, write: &WriteOperation) {
+        self.jobs.extend(write.orders.iter().map(|order| order.job.0));
+        self.operations.insert(write.id.0);
+        self.exact = true;
+    }
+
     fn add(&mut self, command: &Command) {
         if bounds_queues(command) {
             self.others = Others::Wait;
@@ -160,6 +169,7 @@ impl Prefetch {
                 self.workflows.insert(write.id.0);
                 self.exact = true;
             }
+            Command::WriteOperation(write) => self.operate(write),
             Command::Log(_)
             | Command::EnqueueArrived(_)
             | Command::NoteLoss(_)
@@ -194,6 +204,7 @@ pub(super) enum Take {
     Orders,
     Schedules,
     Workflows,
+    Operations,
     Counts,
 }
 
@@ -311,6 +322,10 @@ impl Tx<'_> {
             let ids: Vec<Uuid> = need.workflows.iter().copied().collect();
             statements.push((Take::Workflows, Statement::new(LOCK_WORKFLOWS, values![ids])));
         }
+        if !need.operations.is_empty() {
+            let ids: Vec<Uuid> = need.operations.iter().copied().collect();
+            statements.push((Take::Operations, Statement::new(LOCK_OPERATIONS, values![ids])));
+        }
         if !need.counted.is_empty() {
             statements.push((Take::Counts, self.counting(&need.counted)));
         }
@@ -361,6 +376,7 @@ impl Tx<'_> {
             Take::Orders => self.take_orders(rows)?,
             Take::Schedules => self.take_schedules(rows)?,
             Take::Workflows => self.take_workflows(rows)?,
+            Take::Operations => self.take_operations(rows)?,
             Take::Counts => self.take_counts(rows)?,
         }
         Ok(())

@@ -4,7 +4,9 @@ use outlast_core::limits::PRUNE_BESIDE_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::command::{ClassId, Prune};
 use outlast_store::reply::Pruned;
-use outlast_store_rules::prune::{Deleted, WORKFLOWS_MAX, blocks_of, found_of};
+use outlast_store_rules::prune::{
+    Deleted, OPERATIONS_MAX, WORKFLOWS_MAX, blocks_of, found_of, operations_found,
+};
 
 use crate::connection::values;
 use crate::failure::Failure;
@@ -55,6 +57,11 @@ const OLD_WORKFLOWS: &str = "with old as materialized (
      steps as (delete from workflow_step where workflow = any(array(select id from old))),
      gone as (delete from workflow where id = any(array(select id from old)))
      select 1 from old";
+
+const OLD_OPERATIONS: &str = "delete from operation where id = any(array(
+         select o.id from operation o where o.ended is not null and o.ended < $1
+         order by o.ended, o.id limit $2 for update skip locked))
+     returning 1";
 
 /// One that a server takes again at this moment stays.
 const OLD_LEADERS: &str = "delete from duty where name in (
@@ -137,6 +144,7 @@ impl Tx<'_> {
             .await?;
         let workflows = self.query(OLD_WORKFLOWS, values![before, WORKFLOWS_MAX]).await?;
         let sessions = self.prune_sessions(limit).await?;
+        let operations = self.query(OLD_OPERATIONS, values![before, OPERATIONS_MAX]).await?;
         let leaders = prune.leaders_before(self.batch.context.now).0;
         self.write(OLD_LEADERS, values![leaders, text(&prune.leadership.name)]);
         self.leave_old_blocks().await?;
@@ -144,8 +152,9 @@ impl Tx<'_> {
         let classes = self.retire_classes().await?;
         let deleted = Deleted { jobs: seqs.len(), workers: workers.len(), classes };
         let workflows = found_of(workflows.len(), prune);
-        let reply =
-            deleted.reply(prune, &[keys.len(), looked, tallies, gates, workflows, sessions]);
+        let operations = operations_found(operations.len(), prune);
+        let found = [keys.len(), looked, tallies, gates, workflows, sessions, operations];
+        let reply = deleted.reply(prune, &found);
         Ok(Pruned { more: reply.more || seqs.len() < old.len(), ..reply })
     }
 

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use outlast_core::id::{JobId, WorkerId};
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::worker::order::StandingOrder;
 use outlast_core::workflow::WorkflowId;
+use outlast_store::operation::OperationRecord;
 use outlast_store::schedule::ScheduleRecord;
 use outlast_store::unique::{Fingerprint, KeyHolder};
 use outlast_store::workflow::WorkflowRecord;
@@ -35,6 +37,8 @@ pub(super) struct Seen {
     pub(super) schedules: HashMap<ScheduleName, ScheduleRecord>,
     /// Workflows that the batch names, locked, likewise.
     pub(super) workflows: HashMap<WorkflowId, WorkflowRecord>,
+    /// Operations that the batch names, locked, likewise.
+    pub(super) operations: HashMap<OperationId, OperationRecord>,
     /// Orders that hold for workers to come, if the batch needs them.
     pub(super) orders: BTreeMap<Selector, StandingOrder>,
     /// How many attempts a worker holds, and how many of those are not cancelled; right until

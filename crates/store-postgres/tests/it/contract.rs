@@ -139,6 +139,7 @@ families!(
     schedule,
     browser_session,
     plain,
+    operation,
     order,
     failover,
     sweep,

@@ -1,6 +1,7 @@
 //! Orders of operators and producers.
 
 use outlast_core::id::JobId;
+use outlast_core::job::State;
 use outlast_store::command::{ForgetDeadLetter, JobOrder, QueueOrder};
 use outlast_store::reply::{MoveRefusal, Moved, NotFound, Reply};
 
@@ -13,12 +14,30 @@ pub(super) async fn order<B: Backend>(
     backend: &mut B,
     order: &JobOrder,
 ) -> Result<Result<Moved, MoveRefusal>, B::Error> {
+    let moved = order_seen(backend, order).await?;
+    Ok(moved.map_err(|Refused { refusal, .. }| refusal))
+}
+
+/// An order that was refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    /// Why.
+    pub(super) refusal: MoveRefusal,
+    /// The job's state, if there is such a job.
+    pub(super) present: Option<State>,
+}
+
+/// Carries out an order, or says how the job stands.
+pub(super) async fn order_seen<B: Backend>(
+    backend: &mut B,
+    order: &JobOrder,
+) -> Result<Result<Moved, Refused>, B::Error> {
     let Some(loaded) = find(backend, order.job, order.tenant.as_deref()).await? else {
-        return Ok(Err(MoveRefusal::NotFound));
+        return Ok(Err(Refused { refusal: MoveRefusal::NotFound, present: None }));
     };
     match order::order(&loaded, order, &backend.context()) {
         Ok(decided) => carry_out(backend, &loaded, &decided).await.map(Ok),
-        Err(refusal) => Ok(Err(refusal)),
+        Err(refusal) => Ok(Err(Refused { refusal, present: Some(loaded.job.state) })),
     }
 }
 

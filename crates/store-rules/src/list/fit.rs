@@ -55,7 +55,8 @@ pub fn filled(
     job: impl FnMut(i64) -> Result<Option<JobRecord>, StoreError>,
 ) -> Result<JobPage, StoreError> {
     let Fitted { jobs, next, total } = fitted(query, found, job)?;
-    Ok(JobPage { jobs: jobs.into_iter().map(|(_, job)| job).collect(), next, total })
+    let (cursors, jobs) = jobs.into_iter().map(|(seq, job)| (seq.to_string(), job)).unzip();
+    Ok(JobPage { jobs, cursors, next, total })
 }
 
 /// Makes a page of the dead letters among the jobs that were found; otherwise as [`filled`].

@@ -114,6 +114,9 @@ impl Section {
 }
 
 /// Everything that is moved. A job's row goes before what is about the job.
+///
+/// Operations stay behind: one that runs goes by the numbers that jobs have in their store, and it was
+/// begun for the jobs there. What it did by then is in the jobs and in the event log, which are moved.
 pub static SECTIONS: &[Section] = &[
     Section {
         name: "class",

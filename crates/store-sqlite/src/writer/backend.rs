@@ -5,6 +5,7 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_core::operation::OperationId;
 use outlast_core::queue::Depth;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::time::Timestamp;
@@ -19,6 +20,7 @@ use outlast_store::command::{
 };
 use outlast_store::idempotency::{EnqueueOnce, Fingerprint};
 use outlast_store::limit::Miscount;
+use outlast_store::operation::OperationRecord;
 use outlast_store::queue::QueueRecord;
 use outlast_store::reply::{Enqueued, Pruned, Reply};
 use outlast_store::schedule::ScheduleRecord;
@@ -34,8 +36,8 @@ use outlast_store_rules::apply::sweep::Due;
 use outlast_store_rules::backend::unique::Free;
 use outlast_store_rules::backend::{
     Backend, Found, FoundLimit, JobTables, Key, KeyTables, Labels, LeaderTables, LimitTables,
-    QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction, WorkerChange,
-    WorkerTables, WorkflowTables,
+    OperationTables, QueueTables, ScheduleTables, SessionTables, StandingChange, Transaction,
+    WorkerChange, WorkerTables, WorkflowTables,
 };
 use rusqlite::OptionalExtension as _;
 use uuid::Uuid;
@@ -338,6 +340,27 @@ impl SessionTables for Tx<'_> {
         which: &WhichSessions,
     ) -> Result<Vec<BrowserSession>, StoreError> {
         self.take_sessions(which)
+    }
+}
+
+impl OperationTables for Tx<'_> {
+    async fn find_operation(
+        &mut self,
+        id: OperationId,
+    ) -> Result<Option<OperationRecord>, StoreError> {
+        read::operation::one(self.db, id)
+    }
+
+    async fn count_running_operations(&mut self) -> Result<usize, StoreError> {
+        read::operation::count_running(self.db)
+    }
+
+    fn make_operation(&mut self, record: &OperationRecord) -> Result<(), StoreError> {
+        self.insert_operation(record)
+    }
+
+    fn change_operation(&mut self, record: &OperationRecord) -> Result<(), StoreError> {
+        self.update_operation(record)
     }
 }
 

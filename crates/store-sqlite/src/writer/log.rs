@@ -64,7 +64,7 @@ impl Tx<'_> {
                  delete from tally; delete from queue_tally; delete from ready_second;
                  delete from class_block;
                  delete from limit_rule; delete from gate; delete from unique_key;
-                 delete from schedule; delete from browser_session;
+                 delete from schedule; delete from browser_session; delete from operation;
                  delete from workflow; delete from workflow_step; delete from workflow_item;
                  delete from workflow_end;",
             )

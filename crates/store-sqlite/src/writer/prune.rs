@@ -83,9 +83,11 @@ impl Tx<'_> {
         )?;
         let workflows = self.prune_workflows(prune)?;
         let sessions = self.prune_sessions(limit)?;
+        let operations = self.prune_operations(prune)?;
         let classes = self.retire_classes()?;
         let deleted = Deleted { jobs: old.len(), workers, classes };
-        let reply = deleted.reply(prune, &[looked, events, keys, gates, workflows, sessions]);
+        let found = [looked, events, keys, gates, workflows, sessions, operations];
+        let reply = deleted.reply(prune, &found);
         Ok(Pruned { more: reply.more || room.is_short, ..reply })
     }
 

@@ -109,6 +109,7 @@ families!(
     standing,
     worker,
     plain,
+    operation,
     order,
     failover,
     sweep,

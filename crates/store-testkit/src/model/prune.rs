@@ -29,13 +29,14 @@ impl Tx<'_> {
         self.tables.leaders.retain(|name, lease| lease.until >= over || name == current);
         let batches = self.prune_events(prune, limit);
         let workflows = self.tables.workflows.prune(prune);
+        let operations = self.tables.prune_operations(prune);
         let gates = self.tables.prune_gates(limit, self.now());
         let sessions = self.prune_sessions(limit);
         Ok(Pruned {
             jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
             workers: u32::try_from(workers.len()).unwrap_or(u32::MAX),
             classes,
-            more: [looked, workers.len(), batches, keys, gates, workflows, sessions]
+            more: [looked, workers.len(), batches, keys, gates, workflows, sessions, operations]
                 .contains(&limit),
         })
     }

@@ -8,6 +8,7 @@ use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Job, Place, State, Turn};
 use outlast_core::leadership::Leadership;
 use outlast_core::limit::{GateId, LimitName};
+use outlast_core::operation::OperationId;
 use outlast_core::schedule::ScheduleName;
 use outlast_core::selector::Selector;
 use outlast_core::time::{Span, Timestamp};
@@ -17,6 +18,7 @@ use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::event::Event;
 use outlast_store::idempotency::Fingerprint;
 use outlast_store::limit::{GateRecord, LimitRecord};
+use outlast_store::operation::OperationRecord;
 use outlast_store::query::LogLine;
 use outlast_store::queue::QueueRecord;
 use outlast_store::record::{AttemptRecord, StoredJob, WorkerRecord};
@@ -59,6 +61,7 @@ pub(super) struct Tables {
     pub(super) limits: BTreeMap<LimitName, LimitRecord>,
     pub(super) gates: BTreeMap<GateId, GateRow>,
     pub(super) schedules: BTreeMap<ScheduleName, ScheduleRecord>,
+    pub(super) operations: BTreeMap<OperationId, OperationRecord>,
     pub(super) workflows: Workflows,
     /// Sessions of browsers.
     pub(super) sessions: BTreeMap<Uuid, BrowserSession>,

@@ -135,6 +135,11 @@ fn plain_attempts_are_held_as_the_contract_says() {
 }
 
 #[test]
+fn operations_go_step_by_step_as_the_contract_says() {
+    check(&Model, &conformance::operation::cases());
+}
+
+#[test]
 fn orders_are_obeyed_as_the_contract_says() {
     check(&Model, &conformance::order::cases());
     check(&Model, &conformance::failover::cases());

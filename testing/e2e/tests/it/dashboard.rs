@@ -15,10 +15,12 @@ const UPDATE_MAX: usize = 4 * 1024;
 /// A text that would run as a script if a page did not escape it.
 const HOSTILE: &str = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
 
-const PAGES: [&str; 16] = [
+const PAGES: [&str; 18] = [
     "/",
     "/jobs",
     "/waiting",
+    "/operations",
+    "/operations/new?kind=cancel&queue=far",
     "/queues",
     "/workers",
     "/deploy",
@@ -203,6 +205,119 @@ fn button_does_what_it_says_and_a_stale_one_says_why_not() {
     let wrong = press(api, "/actions/core.sleep/run", "p.duration=long");
     assert_eq!(wrong.status, 422, "{}", wrong.text);
     assert!(wrong.text.contains("Not done") && wrong.text.contains("duration"), "{}", wrong.text);
+}
+
+fn field(html: &str, name: &str) -> String {
+    let mark = format!("name=\"{name}\" value=\"");
+    let from = html.find(&mark).unwrap_or_else(|| panic!("no field {name}: {html}")) + mark.len();
+    let value = &html[from..];
+    value[..value.find('"').expect("its end")].replace("&quot;", "\"").replace("&#34;", "\"")
+}
+
+fn many(api: &Api, queue: &str, count: usize) {
+    let job = json!({"type": "mail.send", "args": [], "options": {"queue": queue}});
+    let jobs: Vec<_> = std::iter::repeat_n(job, count).collect();
+    let _ = api.post("/ojs/v1/jobs/batch", &json!({"jobs": jobs})).expect(201);
+}
+
+/// The page of jobs leads to a page that asks, which begins an operation, which has a page.
+#[test]
+fn all_that_match_are_cancelled_after_their_number_was_typed() {
+    let scene = Scene::start();
+    let api = scene.api();
+    many(api, "mail", 120);
+    many(api, "bills", 3);
+    let list = page(api, "/jobs?queue=mail");
+    assert!(list.contains("data-testid=\"bulk-cancel\""), "{list}");
+    assert!(
+        list.contains("href=\"operations/new?kind=cancel&amp;queue=mail\"")
+            || list.contains("href=\"operations/new?kind=cancel&#38;queue=mail\""),
+        "{list}"
+    );
+    let ended = page(api, "/jobs?status=completed");
+    assert!(!ended.contains("data-testid=\"bulk-"), "nothing can be done with these: {ended}");
+    let asks = page(api, "/operations/new?kind=cancel&queue=mail");
+    assert!(asks.contains("120 jobs of queue mail that have not ended."), "{asks}");
+    assert_eq!(asks.matches("data-testid=\"example\"").count(), 3, "{asks}");
+    assert!(asks.contains("Type 120 to go on") && asks.contains("Cancel 120 jobs"), "{asks}");
+    let fields = |typed: &str| {
+        let given = ["kind", "filter", "expected", "as_of"].map(|name| {
+            let value = field(&asks, name);
+            let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            format!("{name}={value}")
+        });
+        format!("{}&typed={typed}&reason=sent+twice", given.join("&"))
+    };
+    // Jobs that come now were not on the page.
+    many(api, "mail", 5);
+    for typed in ["", "12", "125"] {
+        let refused = press(api, "/operations/begin", &fields(typed));
+        assert_eq!(refused.status, 422, "{}", refused.text);
+        assert!(refused.text.contains("must be 120, the number of jobs; nothing was changed"));
+    }
+    let begun = press(api, "/operations/begin", &fields("120"));
+    assert_eq!(begun.status, 200, "the browser was sent to its page: {}", begun.text);
+    let operations = api.get("/api/v1/operations").expect(200);
+    let id = operations["data"][0]["id"].as_str().expect("an id").to_owned();
+    let path = format!("/operations/{id}");
+    let done = eventually("it is done", within(SOON), || {
+        let html = page(api, &path);
+        html.contains("Done: 120 cancelled.").then_some(html)
+    });
+    assert!(done.contains("data-testid=\"operation-changed\"") && done.contains("sent twice"));
+    assert!(!done.contains("data-form=\"stop\""), "it has ended: {done}");
+    let left = api.get("/api/v1/executions?status=requested&limit=1").expect(200);
+    assert_eq!(left["pagination"]["total"], 8);
+    assert!(page(api, "/operations").contains(&format!("href=\"operations/{id}\"")));
+    // What the page was decided on is over.
+    let stale = press(api, "/operations/begin", &fields("120"));
+    assert_eq!(stale.status, 409, "{}", stale.text);
+    assert!(stale.text.contains("of the 120 jobs that matched at"), "{}", stale.text);
+}
+
+/// In a browser: from the list of jobs to the end of the operation, and a button that stops one.
+#[test]
+fn browser_follows_an_operation_to_its_end_and_stops_one() {
+    if !skip::has("chromedriver", "chromium-driver") {
+        return;
+    }
+    let scene = Scene::start();
+    let (api, url) = (scene.api(), scene.api().url().to_owned());
+    many(api, "mail", 1_000);
+    let browser = Browser::start();
+    let text = |selector: &str| {
+        let script = format!("return document.querySelector(\"{selector}\")?.textContent ?? ''");
+        browser.script(&script).as_str().unwrap_or_default().to_owned()
+    };
+    browser.open(&format!("{url}/jobs?queue=mail"));
+    let _ = browser.script("document.querySelector('[data-testid=bulk-cancel]').click()");
+    eventually("the page asks", within(SOON), || {
+        text("[data-testid=bulk-count]").starts_with("1,000 jobs of queue mail").then_some(())
+    });
+    let typed = "document.querySelector('input[name=typed]').value = '1000'; \
+                 document.querySelector('form[data-form=begin]').requestSubmit()";
+    let _ = browser.script(typed);
+    eventually("its page shows the end by itself", within(Duration::from_secs(5)), || {
+        let is_done = text("[data-testid=operation-outcome]") == "Done: 1000 cancelled.";
+        (is_done && text("[data-testid=operation-changed]") == "1,000").then_some(())
+    });
+    assert_eq!(browser.complaints(), Vec::<String>::new());
+
+    for _ in 0..30 {
+        many(api, "mail", 1_000);
+    }
+    let body = json!({"kind": "cancel", "filter": {"queue": "mail"}});
+    let begun = api.post("/api/v1/operations", &body).expect(201);
+    let id = begun["data"]["id"].as_str().expect("an id").to_owned();
+    browser.open(&format!("{url}/operations/{id}"));
+    let _ = browser.script("document.querySelector('form[data-form=stop]').submit()");
+    eventually("it is stopped", within(SOON), || {
+        text("[data-testid=operation-outcome]").starts_with("stopped: ").then_some(())
+    });
+    let shown = api.get(&format!("/api/v1/operations/{id}")).expect(200);
+    assert_eq!(shown["data"]["status"], "stopped");
+    assert!(shown["data"]["changed"].as_u64() < Some(30_000), "{shown}");
+    assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
 const OPERATOR: &str = "an-operator-token-for-tests";

@@ -56,6 +56,7 @@ mod moving;
 mod network;
 mod no_worker;
 mod ojs_conformance;
+mod operations;
 mod output;
 mod packs;
 mod paused_server;

@@ -33,6 +33,9 @@ impl EventLoop {
             Reply::WorkflowWritten(Ok(written)) => {
                 written.jobs.iter().for_each(|job| self.job_enqueued(job));
             }
+            Reply::OperationWritten(Ok(written)) => {
+                written.moved.iter().for_each(|moved| self.job_moved(moved));
+            }
             Reply::EnqueuedArrived(done) => self.arrivals_enqueued(done),
             Reply::Moved(Ok(moved)) => self.job_moved(moved),
             Reply::Swept(swept) => {

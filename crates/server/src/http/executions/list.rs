@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use outlast_core::id::JobId;
-use outlast_core::job::State;
 use outlast_core::workflow::WorkflowId;
-use outlast_store::query::{JobQuery, StatusFilter};
+use outlast_store::query::JobQuery;
 use outlast_wire::Fault;
 use outlast_wire::execution::status::Status;
 use outlast_wire::json::Object;
@@ -16,6 +15,7 @@ use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::workers;
+use crate::job_filter::narrowed;
 
 /// Reads of which workflow the jobs are to be.
 fn workflow(req: &ApiRequest) -> Result<Option<WorkflowId>, Fault> {
@@ -107,52 +107,4 @@ fn keys(req: &ApiRequest) -> Result<BTreeMap<String, String>, Fault> {
         }
     }
     Ok(keys)
-}
-
-/// Limits a query to the jobs that have one of some statuses, if there are any.
-fn narrowed(query: JobQuery, statuses: &[Status]) -> JobQuery {
-    let mut filters = statuses.iter().map(|status| filter(*status));
-    match (filters.next(), filters.next()) {
-        (None, _) => query,
-        (Some(one), None) => JobQuery {
-            states: one.states,
-            abandoned: one.abandoned,
-            timed_out: one.timed_out,
-            started: one.started,
-            ..query
-        },
-        (Some(_), Some(_)) => {
-            let filters: Vec<StatusFilter> = statuses.iter().map(|it| filter(*it)).collect();
-            let is_wanted = |state: &State| filters.iter().any(|it| it.states.contains(state));
-            let states = State::ALL.into_iter().filter(is_wanted).collect();
-            // What is a state and nothing else is faster to find.
-            let is_plain = |it: &StatusFilter| {
-                it.abandoned.is_none() && it.timed_out.is_none() && it.started.is_none()
-            };
-            let statuses = if filters.iter().all(is_plain) { Vec::new() } else { filters };
-            JobQuery { states, statuses, ..query }
-        }
-    }
-}
-
-/// Which jobs have a status; the other way round is `view::status`.
-fn filter(status: Status) -> StatusFilter {
-    let of = |states: &[State]| StatusFilter { states: states.to_vec(), ..Default::default() };
-    let discarded = of(&[State::Discarded]);
-    match status {
-        Status::Requested => {
-            of(&[State::Available, State::Scheduled, State::Pending, State::Retryable])
-        }
-        Status::Scheduled => StatusFilter { started: Some(false), ..of(&[State::Active]) },
-        Status::Running => StatusFilter { started: Some(true), ..of(&[State::Active]) },
-        Status::Completed => of(&[State::Completed]),
-        Status::Cancelled => of(&[State::Cancelled]),
-        Status::Failed => {
-            StatusFilter { abandoned: Some(false), timed_out: Some(false), ..discarded }
-        }
-        Status::Timeout => {
-            StatusFilter { abandoned: Some(false), timed_out: Some(true), ..discarded }
-        }
-        Status::Abandoned => StatusFilter { abandoned: Some(true), ..discarded },
-    }
 }

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use outlast_core::job::State;
-use outlast_dashboard::pages::{Filter, JobRow, JobsPage, StateCount, html};
+use outlast_dashboard::pages::{BulkLink, Filter, JobRow, JobsPage, StateCount, html};
 use outlast_dashboard::{Flash, Place};
 use outlast_store::record::JobRecord;
 
+use super::operations::{self, Bulk};
 use super::{frame, job, numbers};
 use crate::http::error::ApiError;
 use crate::http::executions;
@@ -34,7 +35,11 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let mut frame = frame::of(req, Place::Jobs, "Jobs".to_owned(), command(&filter)).await;
     frame.counted = Some(snapshot.counted_at);
     frame.flash = said;
-    Ok(html(&JobsPage { frame, counts, filter, rows, next, note: None }))
+    let offered = operations::offered(&filter.status, &query_of(&filter, None), &frame);
+    let bulk =
+        offered.into_iter().map(|Bulk { kind, query }| BulkLink { kind: kind.as_str(), query });
+    let bulk = bulk.collect();
+    Ok(html(&JobsPage { frame, counts, filter, bulk, rows, next, note: None }))
 }
 
 fn filter(req: &ApiRequest) -> Filter {

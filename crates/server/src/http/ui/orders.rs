@@ -12,7 +12,9 @@ use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::route::Routes;
-use crate::http::{App, executions, limits, ojs, queues, schedules, sessions, workers, workflows};
+use crate::http::{
+    App, executions, limits, ojs, operations, queues, schedules, sessions, workers, workflows,
+};
 use Scope::{Operate, Produce, Read};
 use Sends::{Body, Nothing, Query};
 
@@ -53,6 +55,9 @@ const fn of_list(scope: Scope) -> Button {
     Button { up: 2, ..button(scope, Nothing) }
 }
 
+/// Buttons whose orders have pages of their own.
+const WITH_OWN_PAGES: [(&str, Button); 1] = [("/operations/begin", button(Produce, Nothing))];
+
 /// The one table of buttons: their paths, what each needs, and the handler of the API that does its work.
 macro_rules! buttons {
     ($($path:literal: $button:expr, $handler:path;)*) => {
@@ -89,6 +94,7 @@ buttons! {
     "/schedules/{name}/pause": button(Operate, Body(reason)), schedules::pause;
     "/schedules/{name}/resume": button(Operate, Nothing), schedules::resume;
     "/schedules/{name}/remove": of_list(Operate), schedules::remove;
+    "/operations/{id}/stop": button(Produce, Nothing), operations::stop;
     "/workflows/{id}/cancel": button(Produce, Nothing), workflows::cancel;
     "/workflows/{id}/retry": button(Operate, Nothing), workflows::retry;
     "/sessions/{id}/end": of_list(Read), sessions::end;
@@ -112,7 +118,7 @@ pub(super) fn may_press(frame: &Frame, action: &str) -> bool {
         pattern.len() == parts.len() && pattern.iter().zip(&parts).all(same)
     };
     let may = frame.reader.may;
-    let found = BUTTONS.iter().find(|(pattern, _)| fits(pattern));
+    let found = BUTTONS.iter().chain(&WITH_OWN_PAGES).find(|(pattern, _)| fits(pattern));
     found.is_some_and(|(_, button)| match button.scope {
         Scope::Nothing | Read => may.press,
         Produce => may.produce,
@@ -181,6 +187,7 @@ pub(super) fn done(verb: &str) -> Option<&'static str> {
         "remove" => "it is removed.",
         "end" => "the session has ended.",
         "trigger" => "it has fired.",
+        "stop" => "it is stopped.",
         _ => return None,
     })
 }

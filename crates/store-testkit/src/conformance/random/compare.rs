@@ -8,6 +8,7 @@ use outlast_store::command::{Batch, ClassId};
 use outlast_store::error::StoreError;
 use outlast_store::event::{EventPage, EventQuery};
 use outlast_store::limit::GateQuery;
+use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::query::{JobPage, JobQuery, LetterFilter, LogQuery, Page};
 use outlast_store::record::WorkerBrief;
 use outlast_store::reply::{Applied, Pruned, Reply};
@@ -119,6 +120,7 @@ pub(super) fn reads<H: Harness>(
     both.schedules()?;
     both.workflows()?;
     both.sessions()?;
+    both.operations()?;
     both.same("limits", ModelStore::limits, H::Store::limits, |all| all)?;
     for limit in harness.block_on(model.limits()).map_err(|error| error.to_string())? {
         let query = || GateQuery { name: limit.limit.name.clone(), limit: 100 };
@@ -246,6 +248,17 @@ impl<'a, H: Harness> Both<'a, H> {
         self.same(ends, |it| it.unnoted_ends(1_000), |it| it.unnoted_ends(1_000), unnoted)?;
         let counts = "counts of workflows";
         self.same(counts, |it| it.workflow_counts(), |it| it.workflow_counts(), |it| it)
+    }
+
+    fn operations(&self) -> Result<(), String> {
+        let all = OperationQuery { running: None, after: None, limit: 100 };
+        self.same("operations", |it| it.operations(all), |it| it.operations(all), |all| all)?;
+        let by_id = |mut all: Vec<OperationRecord>| {
+            all.sort_by_key(|it| it.id);
+            all
+        };
+        let running = "operations that run";
+        self.same(running, |it| it.running_operations(), |it| it.running_operations(), by_id)
     }
 
     fn schedules(&self) -> Result<(), String> {

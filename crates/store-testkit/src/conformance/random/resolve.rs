@@ -96,6 +96,7 @@ fn jobs_of(command: &Command) -> Vec<JobId> {
         Command::Extend(Extend { holds: Holds::Jobs(jobs), .. }) => jobs.clone(),
         Command::Order(order) => vec![order.job],
         Command::ForgetDeadLetter(order) => vec![order.job],
+        Command::WriteOperation(write) => write.orders.iter().map(|it| it.job).collect(),
         Command::HandleLetters(handled) => handled.letters.iter().map(|it| it.job).collect(),
         Command::Claim(_)
         | Command::EnqueueArrived(_)
@@ -264,6 +265,7 @@ impl<H: Harness> View<'_, H> {
             | Wish::Schedule { .. }
             | Wish::Workflow { .. }
             | Wish::Session { .. }
+            | Wish::Operation { .. }
             | Wish::Leadership { .. }
             | Wish::Prune { .. } => self.about_time(wish),
         }
@@ -390,6 +392,11 @@ impl<H: Harness> View<'_, H> {
                 self.write_workflow(*which, *stale, to, specs)
             }
             Wish::Session { n, token, what } => session(*n, *token, *what),
+            Wish::Operation { which, how, stale, jobs, replay } => {
+                let order = if *replay { Order::Replay } else { Order::Cancel };
+                let orders = jobs.iter().map(|job| self.give_order(*job, order, false));
+                self.write_operation(*which, *how, *stale, orders)
+            }
             Wish::Leadership { server, hold } => {
                 let (name, holder) = (RETENTION.to_owned(), server_id(*server));
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })

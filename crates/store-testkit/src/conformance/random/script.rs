@@ -166,6 +166,14 @@ pub(super) enum Wish {
         token: u8,
         what: u8,
     },
+    /// Begins, takes a step of or ends an operation, as it is or as it was before.
+    Operation {
+        which: u8,
+        how: u8,
+        stale: bool,
+        jobs: Vec<u8>,
+        replay: bool,
+    },
     Log {
         job: u8,
         n: u32,
@@ -407,6 +415,7 @@ fn about_workers() -> BoxedStrategy<Wish> {
 fn about_the_rest() -> BoxedStrategy<Wish> {
     let schedule = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
     let workflow = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
+    let operation = (0..2_u8, any::<u8>(), any::<u8>(), vec(JOBS, 0..4), any::<bool>());
     prop_oneof![
         5 => (option::of(CLIENTS), 1..4_u32, any::<bool>(), any::<u8>()).prop_map(
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
@@ -430,6 +439,9 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         }),
         1 => workflow.prop_map(|(which, n, due, specs)| {
             Wish::Workflow { which, stale: n < 50, due, ended: n > 200, specs }
+        }),
+        3 => operation.prop_map(|(which, how, n, jobs, replay)| {
+            Wish::Operation { which, how, stale: n < 50, jobs, replay }
         }),
     ]
     .boxed()

@@ -1,10 +1,15 @@
-//! Commands that write a schedule or a workflow as it is, or as it was before, and those about sessions.
+//! Commands that write a schedule, a workflow or an operation as it is, or as it was before, and those
+//! about sessions.
 
+use std::collections::BTreeMap;
+
+use outlast_core::operation::{OperationStatus, Skip};
 use outlast_store::Command;
 use outlast_store::command::{
-    EndSessions, NewJob, RenewSession, WhichSessions, WriteSchedule, WriteWorkflow,
+    EndSessions, NewJob, RenewSession, WhichSessions, WriteOperation, WriteSchedule, WriteWorkflow,
 };
 use outlast_store::event::EventName;
+use outlast_store::operation::{ExpectedOperation, OperationChange};
 use outlast_store::schedule::{ScheduleEvent, ScheduleState};
 use outlast_store::store::Store as _;
 use outlast_store::workflow::{StepRecord, WorkflowState};
@@ -14,6 +19,7 @@ use super::resolve::View;
 use super::script::Spec;
 use crate::conformance::Harness;
 use crate::conformance::browser_session::{begin, hash, session_id};
+use crate::conformance::operation;
 use crate::conformance::schedule::schedule_name;
 use crate::conformance::workflow;
 
@@ -69,6 +75,48 @@ impl<H: Harness> View<'_, H> {
             to: Some(to),
             jobs,
             ..workflow::write(which, expected)
+        }))
+    }
+
+    pub(super) fn write_operation(
+        &self,
+        which: u8,
+        how: u8,
+        stale: bool,
+        given: impl Iterator<Item = Command>,
+    ) -> Command {
+        let id = operation::operation_id(which);
+        let found = self.harness.block_on(self.model.operation(id));
+        let found = found.expect("the model is open");
+        let mut orders = BTreeMap::new();
+        for command in given {
+            if let Command::Order(order) = command {
+                orders.insert(order.job, order);
+            }
+        }
+        let matched = u64::try_from(orders.len()).unwrap_or(u64::MAX);
+        let status = match how {
+            0..20 => OperationStatus::Done,
+            20..40 => OperationStatus::Stopped,
+            _ => OperationStatus::Running,
+        };
+        let expected = match &found {
+            None => ExpectedOperation::Absent,
+            Some(_) if status == OperationStatus::Stopped => ExpectedOperation::Running,
+            Some(found) => ExpectedOperation::Revision(found.revision - u64::from(stale)),
+        };
+        let to = OperationChange {
+            reached: (how > 100).then(|| how.to_string()),
+            note: (status != OperationStatus::Running).then(|| "as it was to be".to_owned()),
+            matched: matched + 1,
+            skipped: [(Skip::Changed, 1)].into(),
+            ..OperationChange::to(status)
+        };
+        Command::WriteOperation(Box::new(WriteOperation {
+            expected,
+            to,
+            orders: orders.into_values().collect(),
+            ..operation::begin(which)
         }))
     }
 }

@@ -1,0 +1,307 @@
+//! `outlast operations`: list, show, stop; and following one to its end.
+
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use outlast_cli_core::client::Client;
+use outlast_cli_core::clock;
+use outlast_cli_core::exit::{Exit, Failure};
+use outlast_cli_core::output::{Column, ago, at, escape, fields, say, span, text_at, when};
+use serde_json::{Value, json};
+
+use super::follow::AWAY_MAX;
+use super::job_id::{DIGITS, digits, is_beginning};
+use super::{Target, field_flags};
+use crate::config::Environment;
+use crate::output;
+use crate::signals::Interrupts;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List operations, the latest first
+    List(List),
+    /// Show an operation: which jobs it is about, and how far it has come
+    Show(Show),
+    /// Stop an operation; what it changed stays so
+    Stop(One),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only operations that run
+    #[arg(long)]
+    running: bool,
+    /// Most operations to list
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// Continue an earlier list, with the cursor it printed
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Operation, by id, or by how its id begins or ends
+    id: String,
+    /// Follow it to its end
+    #[arg(short, long)]
+    follow: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// Operation, by id, or by how its id begins or ends
+    id: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(super) const OPERATIONS: [&str; 3] = ["api", "v1", "operations"];
+
+/// Longest page to request, and operations that are looked through for a part of an id.
+const PAGE_MAX: u32 = 500;
+/// How often an operation is looked at that is followed.
+const LOOK: Duration = Duration::from_millis(250);
+
+pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
+    match command {
+        Command::List(args) => list(&args, environment).await,
+        Command::Show(args) => show(&args, environment).await,
+        Command::Stop(args) => stop(&args, environment).await,
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    ("ID", |it| text_at(it, "id")),
+    ("KIND", |it| text_at(it, "kind")),
+    ("SELECTION", |it| text_at(it, "selection")),
+    ("STATUS", |it| text_at(it, "status")),
+    ("MATCHED", |it| text_at(it, "matched")),
+    ("CHANGED", |it| text_at(it, "changed")),
+    ("SKIPPED", |it| text_at(it, "skipped")),
+    ("AGE", |it| ago(it, "created").trim_end_matches(" ago").to_owned()),
+];
+
+async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
+    loop {
+        let missing = args.limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        let query = [
+            ("running", args.running.then(|| "true".to_owned())),
+            ("limit", Some(missing.min(PAGE_MAX).to_string())),
+            ("cursor", cursor),
+        ];
+        let answer = client.get(&OPERATIONS, &query).await;
+        let answer = answer.map_err(|failure| field_flags::in_flags(failure, &[]))?;
+        found.extend(answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default());
+        cursor = at(&answer, "pagination.next_cursor").and_then(Value::as_str).map(Into::into);
+        if cursor.is_none() || u32::try_from(found.len()).is_ok_and(|count| count >= args.limit) {
+            break;
+        }
+    }
+    output::print_list(args.target.output, &found, COLUMNS)?;
+    let words = if args.running { "no operation runs" } else { "there are no operations" };
+    output::say_if_empty(args.target.output, &found, words);
+    if let Some(cursor) = cursor {
+        let shown = found.len();
+        say(&format!("{shown} shown; --limit shows more, --cursor {cursor} the next\n"));
+    }
+    Ok(Exit::Ok)
+}
+
+async fn show(args: &Show, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let id = whole(&client, &args.id).await?;
+    if args.follow {
+        return follow(&client, &id, &args.target).await;
+    }
+    let operation = read(&client, &id).await?;
+    output::print_one(args.target.output, &operation, details)?;
+    Ok(Exit::Ok)
+}
+
+async fn stop(args: &One, environment: &Environment) -> Result<Exit, Failure> {
+    let client = args.target.client(environment)?;
+    let id = whole(&client, &args.id).await?;
+    let [api, version, operations] = OPERATIONS;
+    let path = [api, version, operations, &id, "stop"];
+    let operation = output::data(client.post(&path, &json!({})).await?);
+    output::print_one(args.target.output, &operation, details)?;
+    Ok(Exit::Ok)
+}
+
+async fn read(client: &Client, id: &str) -> Result<Value, Failure> {
+    let [api, version, operations] = OPERATIONS;
+    Ok(output::data(client.get(&[api, version, operations, id], &[]).await?))
+}
+
+/// Follows an operation to its end, and prints it. An interrupt leaves it running.
+pub(super) async fn follow(client: &Client, id: &str, target: &Target) -> Result<Exit, Failure> {
+    let is_watched = std::io::stderr().is_terminal();
+    let mut interrupts = Interrupts::new()?;
+    let mut away = None;
+    let operation = loop {
+        match read(client, id).await {
+            Ok(operation) if text_at(&operation, "status") != "running" => break operation,
+            Ok(operation) => {
+                away = None;
+                if is_watched {
+                    say(&format!("\r\x1b[K{}", progress(&operation)));
+                }
+            }
+            // A server that is away for a moment is waited for; another one goes on meanwhile.
+            Err(failure) if failure.exit == Exit::Unreachable => {
+                let now = clock::moment();
+                if now.since(*away.get_or_insert(now)) > AWAY_MAX {
+                    return Err(failure.with_hint(left_running(id)));
+                }
+            }
+            Err(failure) => return Err(failure),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = interrupts.next() => {
+                let line = if is_watched { "\n" } else { "" };
+                say(&format!("{line}{}\n", left_running(id)));
+                return Ok(Exit::Ok);
+            }
+        }
+    };
+    if is_watched {
+        say("\r\x1b[K");
+    }
+    output::print_one(target.output, &operation, details)?;
+    let outcome = outcome(&operation);
+    match text_at(&operation, "status").as_str() {
+        "done" => {
+            say(&format!("{outcome}\n"));
+            Ok(Exit::Ok)
+        }
+        status => Err(Failure::failed(format!("operation {id} {status}: {outcome}"))),
+    }
+}
+
+/// What to say about an operation that is not followed any more.
+pub(super) fn left_running(id: &str) -> String {
+    format!(
+        "operation {id} goes on at the server: `outlast operations show {id} --follow`; \
+         `outlast operations stop {id}` stops it"
+    )
+}
+
+fn progress(operation: &Value) -> String {
+    let text = |name: &str| text_at(operation, name);
+    let all = number(operation, "estimate").or_else(|| number(operation, "expected"));
+    let of = all.map(|all| format!(" of about {all}")).unwrap_or_default();
+    let left = number(operation, "seconds_left");
+    let left = left.map(|left| format!(", {} left", span(Duration::from_secs(left))));
+    format!(
+        "{}{of} looked at, {} changed, {} skipped, {}/s{}",
+        text("matched"),
+        text("changed"),
+        text("skipped"),
+        text("rate_per_second"),
+        left.unwrap_or_default()
+    )
+}
+
+fn number(operation: &Value, name: &str) -> Option<u64> {
+    at(operation, name).and_then(Value::as_u64)
+}
+
+/// What became of the jobs: `1180 cancelled, 24 skipped: 24 already running`.
+fn outcome(operation: &Value) -> String {
+    let done = match text_at(operation, "kind").as_str() {
+        "cancel" => "cancelled",
+        "retry" => "retried",
+        _ => "changed",
+    };
+    let changed = format!("{} {done}", text_at(operation, "changed"));
+    let reasons = at(operation, "skipped_by_reason").and_then(Value::as_object);
+    let reasons = reasons.into_iter().flatten();
+    let reasons: Vec<String> =
+        reasons.map(|(reason, count)| format!("{count} {}", escape(reason))).collect();
+    match reasons.is_empty() {
+        true => changed,
+        false => {
+            let skipped = text_at(operation, "skipped");
+            format!("{changed}, {skipped} skipped: {}", reasons.join(", "))
+        }
+    }
+}
+
+fn details(operation: &Value) -> String {
+    let text = |name: &str| text_at(operation, name);
+    fields(&[
+        ("id", text("id")),
+        ("kind", text("kind")),
+        ("selection", text("selection")),
+        ("as of", when(operation, "as_of")),
+        ("status", text("status")),
+        ("matched", text("matched")),
+        ("result", outcome(operation)),
+        ("reason", text("reason")),
+        ("note", text("note")),
+        ("by", text("by")),
+        ("began", when(operation, "created")),
+        ("ended", when(operation, "ended")),
+        ("jobs a second", text("rate_per_second")),
+    ])
+}
+
+/// The whole id of an operation, from its beginning or its end. What cannot be an id is left to the
+/// server to refuse.
+async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
+    let part = digits(given);
+    if !is_beginning(given) || part.len() == DIGITS {
+        return Ok(given.to_owned());
+    }
+    let answer = client.get(&OPERATIONS, &[("limit", Some(PAGE_MAX.to_string()))]).await?;
+    let listed = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let fits = |id: &String| digits(id).starts_with(&part) || digits(id).ends_with(&part);
+    let found: Vec<String> = listed.iter().map(|it| text_at(it, "id")).filter(fits).collect();
+    match found.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => {
+            let message = format!(
+                "no operation's id begins or ends with {given} among the newest {PAGE_MAX}"
+            );
+            let hint = "`outlast operations list` shows ids";
+            Err(Failure::new(Exit::NotFound, message).with_hint(hint))
+        }
+        several => {
+            let message = format!(
+                "{given} is ambiguous: the ids of these operations begin or end so\n{}",
+                several.join("\n")
+            );
+            let hint = "give more digits, of its end or its beginning";
+            Err(Failure::new(Exit::Conflict, message).with_hint(hint))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_and_outcome_are_said_in_one_line() {
+        let mut operation = json!({"kind": "cancel", "matched": 300, "changed": 280, "skipped": 20,
+            "skipped_by_reason": {"already completed": 4, "already running": 16},
+            "rate_per_second": 5000, "estimate": 1204, "seconds_left": 1});
+        assert_eq!(
+            progress(&operation),
+            "300 of about 1204 looked at, 280 changed, 20 skipped, 5000/s, 1.0s left"
+        );
+        let words = "280 cancelled, 20 skipped: 4 already completed, 16 already running";
+        assert_eq!(outcome(&operation), words);
+        operation["skipped_by_reason"] = json!({});
+        assert_eq!(outcome(&operation), "280 cancelled");
+    }
+}

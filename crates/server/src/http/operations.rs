@@ -1,0 +1,284 @@
+//! Operations on all jobs that match: begin, list, show, stop.
+
+use outlast_core::operation::{OperationId, OperationKind, OperationStatus};
+use outlast_core::time::Timestamp;
+use outlast_store::operation::{OperationQuery, OperationRecord};
+use outlast_store::record::JobRecord;
+use outlast_wire::Fault;
+use outlast_wire::json::{self, Object};
+use outlast_wire::ojs::error::Code;
+use outlast_wire::operation::{self, OperationRequest};
+
+use super::App;
+use super::error::{ApiError, Missing};
+use super::executions;
+use super::idempotency::{self, IdempotencyKey};
+use super::request::ApiRequest;
+use super::response::{ApiResponse, object};
+use super::route::{Routes, get, post};
+use super::schema::Schema;
+use super::workers;
+use crate::access::Scope;
+use crate::operations::count::{Counted, count};
+use crate::operations::definition::Definition;
+use crate::operations::service::{self, Author, Begun, Operation, OperationError};
+
+const LIST: &[(&str, &str)] = &[
+    ("running", "`true` for those that run, `false` for those that have ended"),
+    ("limit", "Page size, 50 by default"),
+    ("cursor", "`next_cursor` of the previous page"),
+];
+/// How many of the jobs that match are shown with a count: their errors are cut here.
+const ERROR_MAX: usize = 200;
+
+/// Where they are listed and begun.
+pub(super) const ALL: &str = "/api/v1/operations";
+
+pub(super) fn routes() -> Routes {
+    const ONE: &str = "/api/v1/operations/{id}";
+    Routes::new()
+        .add(
+            post(
+                ALL,
+                Scope::Produce,
+                "Cancels or retries all jobs that match, or counts them; retries need the role operator",
+                Schema::Operation,
+            )
+            .repeatable(Schema::OperationRequest)
+            .statuses(&[200, 201])
+            .refuses(&[Code::NotFound]),
+            begin,
+        )
+        .add(get(ALL, Scope::Read, "Lists operations", Schema::Operations).query(LIST), list)
+        .add(get(ONE, Scope::Read, "Shows an operation", Schema::Operation), show)
+        .add(
+            post(
+                "/api/v1/operations/{id}/stop",
+                Scope::Produce,
+                "Stops an operation; what it changed stays so",
+                Schema::Operation,
+            )
+            .refuses(&[Code::Conflict]),
+            stop,
+        )
+}
+
+/// Refuses who may not give such an order to a single job.
+fn may(req: &ApiRequest, kind: OperationKind) -> Result<(), ApiError> {
+    match kind {
+        OperationKind::Cancel => Ok(()),
+        OperationKind::Retry => req.require(Scope::Operate, "a retry of jobs"),
+    }
+}
+
+pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let body = req.body().await?;
+    let now = req.app.now().await?;
+    let request = operation::read(&body, now)?;
+    may(&req, request.kind)?;
+    let key = IdempotencyKey::of(&req)?;
+    let tenant = req.tenant()?;
+    let digest = idempotency::operation_request(tenant.as_deref(), &body);
+    let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let dry_run = request.dry_run;
+    let definition = Definition {
+        request: key.is_some().then_some(hexadecimal),
+        ..definition(&req.app, request, tenant).await?
+    };
+    let engine = &req.app.engine;
+    if dry_run {
+        let counted = count(engine, &definition, definition.as_of).await?;
+        // What came while they were counted is among them.
+        let as_of = match definition.as_of {
+            Some(as_of) => as_of,
+            None => engine.store().now().await?,
+        };
+        return Ok(ApiResponse::ok(preview(&definition, as_of, &counted)));
+    }
+    let author = Author { by: req.by_from(), key: key.as_ref().map(IdempotencyKey::fingerprint) };
+    let begun = service::begin(engine, definition, author).await?;
+    let now = engine.now().await?;
+    Ok(match begun {
+        Begun::Now(begun) => {
+            let path = format!("/api/v1/operations/{}", begun.record.id);
+            ApiResponse::created(document(&begun, now)).at(path)
+        }
+        Begun::Before(begun) => ApiResponse::ok(document(&begun, now)).replayed(true),
+    })
+}
+
+/// Returns what a request is stored as: its worker is named by id from now on.
+pub(super) async fn definition(
+    app: &App,
+    request: OperationRequest,
+    tenant: Option<String>,
+) -> Result<Definition, ApiError> {
+    let OperationRequest { kind, mut filter, expected, as_of, reason, .. } = request;
+    if let Some(worker) = &filter.worker {
+        filter.worker = Some(workers::find(app, worker).await?.id.to_string());
+    }
+    Ok(Definition { kind, filter, tenant, as_of, expected, estimate: None, reason, request: None })
+}
+
+async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let page = req.page()?;
+    let running = req.query("running").map(|_| req.flag("running")).transpose()?;
+    let after = page.cursor.as_deref().map(cursor).transpose()?;
+    let limit = page.limit.saturating_add(1);
+    let mut found =
+        req.app.engine.store().operations(OperationQuery { running, after, limit }).await?;
+    let fits = usize::try_from(page.limit).unwrap_or(usize::MAX);
+    let more = found.len() > fits;
+    found.truncate(fits);
+    let next = found.last().filter(|_| more).map(|it| format!("{}.{}", it.created.0, it.id));
+    let now = req.app.now().await?;
+    let all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
+    Ok(ApiResponse::object(|object| {
+        object.array("data", &all, |out, operation| {
+            let mut object = Object::begin(out);
+            fields(&mut object, operation, now);
+            object.end();
+        });
+        object.object("pagination", |object| {
+            object.number("limit", page.limit);
+            object.text_or_null("next_cursor", next.as_deref());
+        });
+    }))
+}
+
+fn cursor(text: &str) -> Result<(Timestamp, OperationId), Fault> {
+    let parts = text
+        .split_once('.')
+        .and_then(|(at, id)| Some((Timestamp(at.parse().ok()?), id.parse::<OperationId>().ok()?)));
+    parts.ok_or_else(|| Fault::field("cursor", "is not a cursor from this server"))
+}
+
+async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let found = find(&mut req).await?;
+    Ok(ApiResponse::ok(document(&found, req.app.now().await?)))
+}
+
+pub(super) async fn stop(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
+    let found = find(&mut req).await?;
+    may(&req, found.definition.kind)?;
+    let stopped = service::stop(&req.app.engine, found.record.id, &req.by_from()).await?;
+    Ok(ApiResponse::ok(document(&stopped, req.app.now().await?)))
+}
+
+async fn find(req: &mut ApiRequest) -> Result<Operation, ApiError> {
+    let text = req.param("id").await;
+    let unknown = || format!("operation {text} is not known");
+    let id = text
+        .parse::<OperationId>()
+        .map_err(|_not| ApiError::not_found(Missing::Operation, unknown()))?;
+    Ok(service::find(&req.app.engine, id, req.tenant()?.as_deref()).await?)
+}
+
+/// Writes one operation under `data`.
+fn document(operation: &Operation, now: Timestamp) -> Vec<u8> {
+    object(|object| object.object("data", |object| fields(object, operation, now)))
+}
+
+fn fields(object: &mut Object<'_>, operation: &Operation, now: Timestamp) {
+    let Operation { record, definition } = operation;
+    object.plain("id", record.id);
+    selection(object, definition, definition.as_of.unwrap_or(record.created));
+    object.text("status", record.status.as_str());
+    object.flag("dry_run", false);
+    let number = |number: Option<u64>| number.map(|number| number.to_string());
+    object.raw_or_null("expected", number(definition.expected).as_deref());
+    object.raw_or_null("estimate", number(definition.estimate).as_deref());
+    object.number("matched", record.matched);
+    object.flag("at_least", record.status == OperationStatus::Running);
+    object.number("changed", record.changed);
+    object.number("skipped", record.skipped());
+    object.object("skipped_by_reason", |object| {
+        for (skip, count) in &record.skipped {
+            object.number(skip.as_str(), count);
+        }
+    });
+    let speed = Speed::of(operation, now);
+    object.number("rate_per_second", speed.rate);
+    object.raw_or_null("seconds_left", number(speed.seconds_left).as_deref());
+    object.text("by", &record.new.by);
+    object.text("note", &record.note);
+    object.time("created", record.created);
+    object.time("updated", record.updated);
+    object.time_or_null("ended", record.ended);
+    object.number("revision", record.revision);
+}
+
+/// Writes what the operation is about.
+fn selection(object: &mut Object<'_>, definition: &Definition, as_of: Timestamp) {
+    object.text("kind", definition.kind.as_str());
+    object.raw("filter", &definition.filter.document().to_string());
+    object.text("selection", &definition.filter.in_words(definition.kind));
+    object.time("as_of", as_of);
+    object.text("reason", &definition.reason);
+}
+
+fn preview(definition: &Definition, as_of: Timestamp, counted: &Counted) -> Vec<u8> {
+    object(|object| {
+        object.object("data", |object| {
+            selection(object, definition, as_of);
+            object.flag("dry_run", true);
+            object.number("matched", counted.matched);
+            object.flag("at_least", !counted.is_exact);
+            object.array("examples", &counted.examples, |out, job| {
+                let mut object = Object::begin(out);
+                example(&mut object, job);
+                object.end();
+            });
+        });
+    })
+}
+
+fn example(object: &mut Object<'_>, job: &JobRecord) {
+    object.plain("id", job.job.id);
+    object.text("action_ref", &job.job.key.job_type);
+    object.text("queue", &job.job.key.queue);
+    object.text("status", executions::status(job).as_str());
+    object.time("created", job.job.created);
+    let message = job.error.as_deref().and_then(|error| {
+        let text = json::field(error, "message")?.get();
+        serde_json::from_str::<String>(text).ok()
+    });
+    let message = message.map(|text| text.chars().take(ERROR_MAX).collect::<String>());
+    object.text_or_null("error", message.as_deref());
+}
+
+/// How fast an operation goes.
+pub(super) struct Speed {
+    /// Jobs a second, on average.
+    pub(super) rate: u64,
+    /// About how long it goes on, where about how many match is known.
+    pub(super) seconds_left: Option<u64>,
+}
+
+impl Speed {
+    pub(super) fn of(Operation { record, definition }: &Operation, now: Timestamp) -> Self {
+        let OperationRecord { matched, created, ended, .. } = *record;
+        let took = ended.unwrap_or(now).since(created).as_millis().max(1);
+        let rate = matched.saturating_mul(1000) / took;
+        let left = definition.estimate.map(|all| all.saturating_sub(matched));
+        let is_known = ended.is_none() && rate > 0;
+        Self { rate, seconds_left: left.filter(|_| is_known).map(|left| left.div_ceil(rate)) }
+    }
+}
+
+impl From<OperationError> for ApiError {
+    fn from(error: OperationError) -> Self {
+        let message = error.to_string();
+        match error {
+            OperationError::Store(error) => error.into(),
+            OperationError::Unavailable(error) => Self::Unavailable(error),
+            OperationError::Fault(fault) => fault.into(),
+            OperationError::NotFound(_) => Self::not_found(Missing::Operation, message),
+            OperationError::KeyReused => Self::KeyReused(message),
+            OperationError::Damaged(..) => Self::Internal(message),
+            OperationError::TooMany | OperationError::Ended { .. } | OperationError::Stale(_) => {
+                Self::Conflict(message)
+            }
+        }
+    }
+}

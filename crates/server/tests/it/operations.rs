@@ -1,0 +1,211 @@
+//! Requests about operations: what they select, and who may send them. No steps are taken here.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::Request;
+use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+use serde_json::{Value, json};
+
+use crate::api::{Api, Reply};
+
+const OPERATIONS: &str = "/api/v1/operations";
+
+/// Enqueues a job; returns its id.
+async fn job(api: &Api, queue: &str, more: Value) -> String {
+    let mut options = json!({"queue": queue, "retry": {"max_attempts": 1}});
+    if let (Some(options), Value::Object(more)) = (options.as_object_mut(), more) {
+        options.extend(more);
+    }
+    let job = json!({"type": "mail.send", "args": [], "options": options});
+    let body = api.post("/ojs/v1/jobs", job).await.expect(201);
+    body["job"]["id"].as_str().expect("an id").to_owned()
+}
+
+async fn fail(api: &Api, queue: &str, message: &str) -> String {
+    let id = job(api, queue, json!({})).await;
+    let fetch = json!({"queues": [queue], "worker_id": "w"});
+    api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+    let error = json!({"code": "handler_error", "message": message});
+    api.nack(json!({"job_id": id, "error": error})).await.expect(200);
+    id
+}
+
+fn request(kind: &str, filter: Value) -> Value {
+    json!({"kind": kind, "filter": filter})
+}
+
+async fn preview(api: &Api, kind: &str, filter: Value) -> Value {
+    let mut body = request(kind, filter);
+    body["dry_run"] = json!(true);
+    api.post(OPERATIONS, body).await.expect(200)["data"].clone()
+}
+
+async fn send(api: &Api, body: Value, headers: &[(&str, &str)]) -> Reply {
+    let mut request = Request::post(OPERATIONS);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    api.send(request.body(Body::from(body.to_string())).expect("a request")).await
+}
+
+#[tokio::test]
+async fn dry_run_counts_what_would_be_changed_and_shows_three() {
+    let api = Api::start();
+    let mut mail = Vec::new();
+    for _ in 0..5 {
+        mail.push(job(&api, "mail", json!({})).await);
+    }
+    let delayed = job(&api, "mail", json!({"delay_until": "+PT1H"})).await;
+    let failed = fail(&api, "bills", "Connection refused").await;
+    fail(&api, "bills", "no paper").await;
+    for (kind, filter, matched, words) in [
+        ("cancel", json!({"queue": "mail"}), 6, "jobs of queue mail that have not ended"),
+        ("cancel", json!({"all": true}), 6, "all jobs that have not ended"),
+        ("cancel", json!({"status": "running"}), 0, "jobs with status running"),
+        ("cancel", json!({"queue": "bills"}), 0, "jobs of queue bills that have not ended"),
+        (
+            "retry",
+            json!({"type": "mail.send"}),
+            2,
+            "jobs of type mail.send that failed, timed out or were abandoned",
+        ),
+        (
+            "retry",
+            json!({"error_contains": "REFUSED", "status": ["failed"]}),
+            1,
+            "jobs with status failed, whose error contains \"REFUSED\"",
+        ),
+    ] {
+        let would = preview(&api, kind, filter.clone()).await;
+        assert_eq!((&would["matched"], &would["selection"]), (&json!(matched), &json!(words)));
+        assert_eq!((&would["at_least"], &would["filter"]["all"]), (&json!(false), &filter["all"]));
+        let shown = would["examples"].as_array().expect("examples");
+        assert_eq!(shown.len(), matched.min(3), "{would}");
+    }
+    let would = preview(&api, "cancel", json!({"queue": "mail"})).await;
+    assert_eq!(would["examples"][0]["id"], delayed.as_str());
+    let refused = preview(&api, "retry", json!({"error_contains": "refused"})).await;
+    let example = &refused["examples"][0];
+    assert_eq!((&example["id"], &example["error"]), (&json!(failed), &json!("Connection refused")));
+    let all = api.get(OPERATIONS).await.expect(200);
+    assert_eq!(all["data"], json!([]), "a dry run begins nothing");
+}
+
+#[tokio::test]
+async fn decision_about_another_number_of_jobs_is_a_conflict_in_words() {
+    let api = Api::start();
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(job(&api, "mail", json!({})).await);
+    }
+    let order = |expected: u64, as_of: Option<&Value>| json!({"kind": "cancel", "filter": {"queue": "mail"}, "expected": expected, "as_of": as_of});
+    for expected in [3, 5] {
+        let error = api.post(OPERATIONS, order(expected, None)).await.refused(409, "conflict");
+        let words = format!("4 jobs match now, and not {expected} as when this was decided");
+        assert!(error["message"].as_str().expect("a message").contains(&words), "{error}");
+    }
+    let as_of = preview(&api, "cancel", json!({"queue": "mail"})).await["as_of"].clone();
+    for id in &ids[..3] {
+        api.post(&format!("/api/v1/executions/{id}/cancel"), json!({})).await.expect(200);
+    }
+    let error = api.post(OPERATIONS, order(4, Some(&as_of))).await.refused(409, "conflict");
+    let message = error["message"].as_str().expect("a message");
+    assert!(message.contains("of the 4 jobs that matched at"), "{message}");
+    assert!(message.contains("1 still do; nothing was changed"), "{message}");
+    let begun = api.post(OPERATIONS, order(1, None)).await.expect(201)["data"].clone();
+    assert_eq!((&begun["expected"], &begun["status"]), (&json!(1), &json!("running")));
+    // Of those that matched then, one is left.
+    assert_eq!(
+        api.post(OPERATIONS, order(2, Some(&as_of))).await.expect(201)["data"]["expected"],
+        2
+    );
+}
+
+#[tokio::test]
+async fn requests_that_select_too_much_or_name_nothing_are_refused() {
+    let api = Api::start();
+    for (body, status, words) in [
+        (request("cancel", json!({})), 400, "selects nothing"),
+        (request("cancel", json!({"queue": ""})), 400, "must not be empty"),
+        (request("cancel", json!({"status": "failed"})), 422, "does not apply"),
+        (request("purge", json!({"queue": "mail"})), 400, "must be `cancel` or `retry`"),
+        (request("cancel", json!({"worker": "nobody"})), 404, "worker nobody is not known"),
+    ] {
+        let refused = api.post(OPERATIONS, body).await.expect(status);
+        let message = refused["error"]["message"].as_str().expect("a message");
+        assert!(message.contains(words), "{message}");
+    }
+    for path in ["nonsense", "01a1fcae-2d50-72c9-9c67-56e57a9c8e7c"] {
+        api.get(&format!("{OPERATIONS}/{path}")).await.refused(404, "not_found");
+        let stop = format!("{OPERATIONS}/{path}/stop");
+        api.post(&stop, json!({})).await.refused(404, "not_found");
+    }
+}
+
+#[tokio::test]
+async fn same_key_begins_one_operation() {
+    let api = Api::start();
+    let key = [("idempotency-key", "one")];
+    let first = send(&api, request("cancel", json!({"queue": "mail"})), &key).await;
+    let begun = first.expect(201)["data"].clone();
+    let second = send(&api, request("cancel", json!({"queue": "mail"})), &key).await;
+    assert_eq!(second.header("idempotency-replayed"), "true");
+    assert_eq!(second.expect(200)["data"]["id"], begun["id"]);
+    let other = send(&api, request("cancel", json!({"queue": "bills"})), &key).await;
+    assert_eq!(other.refused(409, "conflict")["details"]["reason"], "idempotency_key_reused");
+    let another = send(&api, request("cancel", json!({"queue": "mail"})), &[]).await;
+    assert_ne!(another.expect(201)["data"]["id"], begun["id"]);
+    let all = api.get(OPERATIONS).await.expect(200);
+    assert_eq!(all["data"].as_array().map(Vec::len), Some(2));
+    let page = api.get(&format!("{OPERATIONS}?limit=1")).await.expect(200);
+    let next = page["pagination"]["next_cursor"].as_str().expect("a cursor");
+    let rest = api.get(&format!("{OPERATIONS}?cursor={next}&running=true")).await.expect(200);
+    assert_eq!(rest["data"].as_array().map(Vec::len), Some(1));
+    assert_ne!(rest["data"][0]["id"], page["data"][0]["id"]);
+}
+
+#[tokio::test]
+async fn operation_needs_the_role_of_the_same_order_to_one_job() {
+    let token = |role: Role| KnownToken {
+        name: format!("{role}'s"),
+        role,
+        hash: TokenHash::of(role.as_str()),
+    };
+    let access = Access::new(Role::ALL.map(token).to_vec(), Vec::new());
+    let api = Api::with(|settings| settings.access = Arc::new(access));
+    let give = async |role: &str, kind: &str| {
+        let bearer = format!("Bearer {role}");
+        send(&api, request(kind, json!({"queue": "mail"})), &[("authorization", &bearer)]).await
+    };
+    let begun = give("producer", "cancel").await.expect(201)["data"].clone();
+    let by = begun["by"].as_str().expect("who");
+    assert!(by.starts_with("api: producer's"), "{by}");
+    let refused = give("producer", "retry").await.refused(403, "permission_denied");
+    let message = refused["message"].as_str().expect("a message");
+    assert!(message.contains("a retry of jobs needs the role operator or admin"), "{message}");
+    give("viewer", "cancel").await.refused(403, "permission_denied");
+    let retry = give("operator", "retry").await.expect(201)["data"]["id"].clone();
+    let stop = async |role: &str| {
+        let path = format!("{OPERATIONS}/{}/stop", retry.as_str().expect("an id"));
+        let request = Request::post(path).header("authorization", format!("Bearer {role}"));
+        api.send(request.body(Body::empty()).expect("a request")).await
+    };
+    stop("producer").await.refused(403, "permission_denied");
+    let stopped = stop("operator").await.expect(200)["data"].clone();
+    assert_eq!(stopped["status"], "stopped");
+    let again = stop("operator").await.refused(409, "conflict");
+    let message = again["message"].as_str().expect("a message");
+    assert!(message.contains("is stopped; only one that runs can be stopped"), "{message}");
+}
+
+#[tokio::test]
+async fn only_so_many_operations_run_at_a_time() {
+    let api = Api::start();
+    for _ in 0..20 {
+        api.post(OPERATIONS, request("cancel", json!({"all": true}))).await.expect(201);
+    }
+    let body = request("cancel", json!({"all": true}));
+    let error = api.post(OPERATIONS, body).await.refused(409, "conflict");
+    assert!(error["message"].as_str().is_some_and(|words| words.contains("too many operations")));
+}

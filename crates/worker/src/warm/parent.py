@@ -455,7 +455,7 @@ def refresh_modules():
         for finalizer in list(weakref.finalize._registry):
             finalizer.atexit = False
         weakref.finalize._registered_with_atexit = False
-    # The random numbers of the standard library are drawn anew by a hook of its own at each fork.
+    # The random numbers of the standard library are drawn again by a hook of its own at each fork.
     for name in ("numpy.random", "torch"):
         module = sys.modules.get(name)
         if module is not None:

@@ -88,6 +88,7 @@ mod unique;
 mod unread_log;
 mod upgrade;
 mod waits;
+mod warm;
 mod work_folder;
 mod worker_death;
 mod workflows;

@@ -1,0 +1,174 @@
+//! Actions that ask for warm interpreters: forked by a process of the worker's, with nothing of one
+//! another, and executed wherever that cannot be.
+
+use std::fs;
+
+use outlast_e2e::process_table::{self, ProcessId};
+use outlast_e2e::wait::{LEASE, eventually, within};
+use outlast_e2e::{Scene, ServerOptions, WorkerOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// A pack called `oven` with a module of its own.
+struct Oven {
+    folder: tempfile::TempDir,
+}
+
+/// Says whether its module was there before, and what it finds of attempts before it.
+const SCRIPT: &str = r#"
+import json, os, sys
+was_there = "dough" in sys.modules
+import dough
+parameters = json.load(sys.stdin)
+found = [name for name in os.environ if name.startswith("LEFT")] + getattr(dough, "left", [])
+os.environ["LEFT"] = parameters["secret"]
+dough.left = [parameters["secret"]]
+print(json.dumps({"warm": was_there, "version": dough.VERSION, "found": found, "parent": os.getppid()}))
+"#;
+
+impl Oven {
+    fn new(warm: &str) -> Self {
+        let oven = Self { folder: tempfile::tempdir().unwrap() };
+        oven.put("pack.yaml", "ref: oven\n");
+        let action = format!(
+            "runner_type: python\nentry_point: bake.py\noutput_format: json\nwarm: {warm}\n\
+             parameters: {{secret: {{type: string, secret: true}}}}\n"
+        );
+        oven.put("actions/bake.yaml", &action);
+        oven.put("actions/bake.py", SCRIPT);
+        oven.put("actions/dough.py", "VERSION = 1\n");
+        oven
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.folder.path().join("packs/oven").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn packs(&self) -> String {
+        self.folder.path().join("packs").display().to_string()
+    }
+
+    fn scene(&self) -> Scene {
+        Scene::with(ServerOptions::default().argument("--packs").argument(&self.packs()))
+    }
+
+    fn options(&self) -> WorkerOptions {
+        let options = WorkerOptions::named("baker").flag("--packs", &self.packs());
+        options.flag("--containment", "pidns")
+    }
+}
+
+fn bake(scene: &Scene) -> Value {
+    let body = json!({"action_ref": "oven.bake", "parameters": {"secret": "sesame-open"}});
+    let accepted = scene.api().post("/api/v1/executions", &body).expect(201);
+    let id = accepted["data"]["id"].as_str().unwrap().to_owned();
+    scene.await_status(&id, "completed", within(LEASE * 5))["result"].clone()
+}
+
+/// The warm processes of a pack.
+fn warm_processes(pack: &str) -> Vec<ProcessId> {
+    let is_one = |pid: &ProcessId| {
+        let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
+        words.starts_with(&[b"outlast", b"warm", pack.as_bytes()])
+    };
+    process_table::all().into_iter().filter(is_one).collect()
+}
+
+/// Those of one worker.
+fn warm_of(guardian: ProcessId, pack: &str) -> Vec<ProcessId> {
+    let descendants = process_table::descendants(guardian);
+    warm_processes(pack).into_iter().filter(|pid| descendants.contains(pid)).collect()
+}
+
+fn await_warm(scene: &Scene) -> Value {
+    let mut last = Value::Null;
+    eventually("an attempt is forked", within(LEASE * 20), || {
+        last = bake(scene);
+        (last["warm"] == json!(true)).then_some(())
+    });
+    last
+}
+
+#[test]
+fn an_action_that_asks_for_it_is_forked_and_finds_nothing_of_attempts_before_it() {
+    let oven = Oven::new("{preload: [dough], idle: 30s}");
+    let scene = oven.scene();
+    let worker = scene.worker_with(&oven.options());
+    let first = bake(&scene);
+    assert_eq!(first["warm"], false, "nothing waits for the first one");
+    let second = await_warm(&scene);
+    assert_eq!((&second["found"], &second["version"]), (&json!([]), &json!(1)), "{second}");
+    let third = bake(&scene);
+    assert_eq!((&third["warm"], &third["found"]), (&json!(true), &json!([])), "{third}");
+    assert_eq!(third["parent"], 1);
+    let serving = warm_of(worker.guardian().pid(), "oven");
+    assert_eq!(serving.len(), 1);
+
+    // A changed module is used after the packs were read again, and never before half of it.
+    oven.put("actions/dough.py", "VERSION = 1000\n");
+    worker.hang_up();
+    eventually("the one before has ended", within(LEASE * 5), || {
+        (!process_table::is_alive(serving[0])).then_some(())
+    });
+    assert_eq!(await_warm(&scene)["version"], 1000);
+    let serving = warm_of(worker.guardian().pid(), "oven");
+    kill_process(Pid::from_raw(serving[0]).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(bake(&scene)["version"], 1000, "nothing fails by it");
+    let next = await_warm(&scene);
+    assert_eq!(next["found"], json!([]));
+    scene.judge();
+}
+
+#[test]
+fn what_cannot_be_imported_ahead_is_said_once_and_jobs_run() {
+    let oven = Oven::new("{preload: [dough, nowhere_to_be_found]}");
+    let scene = oven.scene();
+    let worker = scene.worker_with(&oven.options());
+    for _ in 0..3 {
+        assert_eq!(bake(&scene)["warm"], false);
+    }
+    let words = "cannot import nowhere_to_be_found: ModuleNotFoundError";
+    eventually("the log says why", within(LEASE * 20), || {
+        bake(&scene);
+        worker.log().contains(words).then_some(())
+    });
+    bake(&scene);
+    assert_eq!(worker.log().matches(words).count(), 1, "{}", worker.log());
+    assert_eq!(warm_of(worker.guardian().pid(), "oven"), [] as [ProcessId; 0]);
+}
+
+#[test]
+fn where_jobs_are_held_otherwise_they_are_executed_and_the_log_says_why() {
+    let oven = Oven::new("{preload: [dough]}");
+    let scene = oven.scene();
+    let options = WorkerOptions::named("baker").flag("--packs", &oven.packs());
+    let worker = scene.worker_with(&options.flag("--containment", "subreaper"));
+    for _ in 0..3 {
+        assert_eq!(bake(&scene)["warm"], false);
+    }
+    let words = "attempts are forked into PID namespaces only, and jobs are held by subreaper";
+    assert_eq!(worker.log().matches(words).count(), 1, "{}", worker.log());
+    assert_eq!(warm_of(worker.guardian().pid(), "oven"), [] as [ProcessId; 0]);
+}
+
+#[test]
+fn warm_processes_end_with_their_engine_and_with_their_worker() {
+    let oven = Oven::new("{preload: [dough]}");
+    let scene = oven.scene();
+    let mut worker = scene.worker_with(&oven.options());
+    await_warm(&scene);
+    let first = warm_of(worker.guardian().pid(), "oven");
+    worker.kill_engine();
+    eventually("it ends with the engine", within(LEASE * 5), || {
+        (!process_table::is_alive(first[0])).then_some(())
+    });
+    await_warm(&scene);
+    let second = warm_of(worker.guardian().pid(), "oven");
+    assert_ne!(first, second);
+    worker.terminate();
+    assert_eq!(worker.await_end(within(LEASE * 10)), Some(0));
+    assert!(!process_table::is_alive(second[0]));
+}

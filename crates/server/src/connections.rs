@@ -282,11 +282,6 @@ impl Peer {
         self.asked.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns the address that it is from.
-    pub(crate) const fn address(&self) -> IpAddr {
-        self.address
-    }
-
     /// Marks it as a worker's.
     pub(crate) fn works(&self) {
         if matches!(self.kind(), Kind::Worker | Kind::Gone) {

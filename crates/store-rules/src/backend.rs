@@ -36,7 +36,7 @@ use std::task::{self, Poll, Waker};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::job::DeadLetterReason;
-use outlast_core::leadership::Leadership;
+use outlast_core::leadership::{Leadership, LeadershipRefusal};
 use outlast_core::limit::{GateId, LimitName};
 use outlast_core::queue::Depth;
 use outlast_core::selector::Selector;
@@ -540,18 +540,26 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
         }
         Command::EndSessions(order) => Reply::SessionsEnded(browser_session::end(b, order).await?),
         Command::Leadership(ask) => Reply::Leadership(leadership::leadership(b, ask).await?),
-        Command::Prune(prune) => {
-            Reply::Pruned(match leadership::check(b, &prune.leadership).await? {
-                Ok(()) => Ok(b.prune(prune).await?),
-                Err(refusal) => Err(refusal),
-            })
-        }
-        Command::Reset => {
-            b.reset().await?;
-            b.batch().clear();
-            Reply::Done
-        }
+        Command::Prune(order) => Reply::Pruned(prune(b, order).await?),
+        Command::Reset => reset(b).await?,
     })
+}
+
+/// Deletes old history, if who asks for it leads.
+async fn prune<B: Backend>(
+    b: &mut B,
+    order: &Prune,
+) -> Result<Result<Pruned, LeadershipRefusal>, B::Error> {
+    Ok(match leadership::check(b, &order.leadership).await? {
+        Ok(()) => Ok(b.prune(order).await?),
+        Err(refusal) => Err(refusal),
+    })
+}
+
+async fn reset<B: Backend>(b: &mut B) -> Result<Reply, B::Error> {
+    b.reset().await?;
+    b.batch().clear();
+    Ok(Reply::Done)
 }
 
 /// Applies a decision about a job: writes it, counts it and logs it.

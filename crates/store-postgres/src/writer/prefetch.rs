@@ -117,6 +117,12 @@ impl Prefetch {
         self.exact = true;
     }
 
+    /// Jobs that are stored with what else their command writes.
+    fn store_exactly(&mut self, jobs: &[NewJob]) {
+        jobs.iter().for_each(|job| self.store(job));
+        self.exact = true;
+    }
+
     fn add(&mut self, command: &Command) {
         if bounds_queues(command) {
             self.others = Others::Wait;
@@ -160,14 +166,12 @@ impl Prefetch {
             Command::Lapse(lapse) => self.change(lapse.worker),
             Command::ForgetWorker(worker) => self.change(*worker),
             Command::WriteSchedule(write) => {
-                write.jobs.iter().for_each(|job| self.store(job));
+                self.store_exactly(&write.jobs);
                 self.schedules.insert(write.name.to_string());
-                self.exact = true;
             }
             Command::WriteWorkflow(write) => {
-                write.jobs.iter().for_each(|job| self.store(job));
+                self.store_exactly(&write.jobs);
                 self.workflows.insert(write.id.0);
-                self.exact = true;
             }
             Command::WriteOperation(write) => self.operate(write),
             Command::Log(_)

@@ -126,16 +126,19 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     Ok(sheet::page(frame, sections))
 }
 
+/// The key of a row, what it counts in words, and how.
+type HourRow = (&'static str, &'static str, fn(&Happened) -> u64);
+
 /// Shows what this server did in the last hour.
 fn last_hour(hour: &Hour) -> [Section; 2] {
-    let rows: [(&str, &str, fn(&Happened) -> u64); 5] = [
+    let rows: [HourRow; 5] = [
         ("enqueued", "Jobs enqueued", |it| it.enqueued),
         ("claimed", "Attempts begun", |it| it.claimed),
         ("completed", "Attempts completed", |it| it.completed),
         ("failed", "Attempts failed", |it| it.failed),
         ("lost", "Attempts lost", |it| it.lost),
     ];
-    let row = |(key, what, of): (&str, &str, fn(&Happened) -> u64)| {
+    let row = |(key, what, of): HourRow| {
         let minutes: Vec<u64> = hour.minutes().map(of).collect();
         Row {
             key: key.to_owned(),

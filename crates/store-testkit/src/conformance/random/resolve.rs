@@ -402,14 +402,12 @@ impl<H: Harness> View<'_, H> {
                 Command::Leadership(LeadershipRequest { name, holder, hold: hold.map(Span) })
             }
             Wish::Prune { ago, limit, stale } => {
-                let (leadership, limit) = (self.leadership(*stale), *limit);
-                let (finished_before, workers_before) =
-                    (Timestamp(now.0 - ago), Timestamp(now.0 - ago));
+                let before = Timestamp(now.0 - ago);
                 Command::Prune(Prune {
-                    leadership,
-                    finished_before,
-                    workers_before,
-                    limit,
+                    leadership: self.leadership(*stale),
+                    finished_before: before,
+                    workers_before: before,
+                    limit: *limit,
                     from_start: true,
                 })
             }

@@ -105,20 +105,16 @@ impl fmt::Display for Lasting {
             0 => write!(f, "{ms} ms"),
             1..=9 => write!(f, "{s}.{} s", ms % 1000 / 100),
             10..=59 => write!(f, "{s} s"),
-            60..=3_599 => two(f, (s / 60, "min"), (s % 60, "s")),
-            3_600..=86_399 => two(f, (s / 3_600, "h"), (s % 3_600 / 60, "min")),
-            _ => two(f, (s / 86_400, "d"), (s % 86_400 / 3_600, "h")),
+            60..=3_599 => write!(f, "{} min{}", s / 60, rest(s % 60, "s")),
+            3_600..=86_399 => write!(f, "{} h{}", s / 3_600, rest(s % 3_600 / 60, "min")),
+            _ => write!(f, "{} d{}", s / 86_400, rest(s % 86_400 / 3_600, "h")),
         }
     }
 }
 
-/// Writes two units, the smaller one only if there is any of it.
-fn two(f: &mut fmt::Formatter<'_>, large: (u64, &str), small: (u64, &str)) -> fmt::Result {
-    write!(f, "{} {}", large.0, large.1)?;
-    if small.0 > 0 {
-        write!(f, " {} {}", small.0, small.1)?;
-    }
-    Ok(())
+/// Returns the smaller of two units, if there is any of it.
+fn rest(count: u64, unit: &str) -> String {
+    if count == 0 { String::new() } else { format!(" {count} {unit}") }
 }
 
 impl HtmlSafe for Lasting {}

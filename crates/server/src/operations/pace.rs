@@ -54,8 +54,8 @@ mod tests {
         let pace = Pace::default();
         let begun = Instant::now();
         for _ in 0..10 {
-            let ((), ()) = tokio::join!(async { assert_eq!(pace.turn().await, STEP) }, async {
-                assert_eq!(pace.turn().await, STEP)
+            let ((), ()) = tokio::join!(async { assert_eq!(pace.step().await, STEP) }, async {
+                assert_eq!(pace.step().await, STEP)
             },);
         }
         assert_eq!(begun.elapsed(), PAUSE * 19);

@@ -101,7 +101,7 @@ impl Steps<'_> {
     async fn take(&mut self, page: &JobPage) -> Result<Option<Left>, OperationError> {
         let mut at = 0;
         while at < page.jobs.len() {
-            let end = page.jobs.len().min(at + self.pace.turn().await);
+            let end = page.jobs.len().min(at + self.pace.step().await);
             let is_last = end == page.jobs.len();
             let reached = page.next.clone().filter(|_| is_last);
             let reached = reached.or_else(|| page.cursors.get(end - 1).cloned());

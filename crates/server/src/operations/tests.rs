@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Which jobs an event of this name is about, each as often as there is one.
-    async fn told(&self, name: &str) -> Vec<JobId> {
+    async fn logged(&self, name: &str) -> Vec<JobId> {
         let query = EventQuery {
             after: None,
             names: vec![name.to_owned()],
@@ -184,7 +184,7 @@ async fn server_that_is_killed_leaves_out_no_job_and_counts_none_twice() {
     assert_eq!(record.status, OperationStatus::Done);
     assert_eq!((record.matched, record.changed, record.skipped()), (1_200, 1_200, 0));
     let all: Vec<JobId> = (0..1_200).map(job_id).collect();
-    assert_eq!(world.told("job.cancelled").await, all);
+    assert_eq!(world.logged("job.cancelled").await, all);
     assert_eq!(world.states(1_199..1_201).await, [State::Cancelled, State::Available]);
 }
 
@@ -200,7 +200,7 @@ async fn two_servers_that_go_on_at_once_do_it_once() {
     assert!(one != two, "{one:?}");
     let record = world.read(&operation).await;
     assert_eq!((record.matched, record.changed), (500, 500));
-    assert_eq!(world.told("job.cancelled").await.len(), 500);
+    assert_eq!(world.logged("job.cancelled").await.len(), 500);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,14 +214,14 @@ async fn job_that_fails_again_while_others_are_retried_is_not_retried_again() {
     world.go_on_until(&operation, 60).await;
     // What was retried fails again, and so does one that was made since.
     world.clock.advance(1);
-    let retried = world.told("job.replayed").await.len();
+    let retried = world.logged("job.replayed").await.len();
     world.add(200).await;
     world.fail(u32::try_from(retried + 1).expect("few")).await;
     assert_eq!(world.another().go_on(&operation).await, Left::Ended);
     let record = world.read(&operation).await;
     assert_eq!((record.matched, record.changed, record.skipped()), (200, 200, 0));
     let all: Vec<JobId> = (0..200).map(job_id).collect();
-    assert_eq!(world.told("job.replayed").await, all);
+    assert_eq!(world.logged("job.replayed").await, all);
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,7 +268,7 @@ async fn stop_acts_before_the_next_step() {
     assert_eq!(stopped.record.note, "stopped by ops");
     assert!(stopped.record.changed < 400, "{:?}", stopped.record);
     assert_eq!(world.read(&operation).await, stopped.record);
-    let cancelled = world.told("job.cancelled").await.len();
+    let cancelled = world.logged("job.cancelled").await.len();
     assert_eq!(u64::try_from(cancelled).expect("few"), stopped.record.changed);
     let again = service::stop(&world.engine, operation.record.id, "ops").await;
     assert!(again.is_err_and(|error| error.to_string().contains("is stopped")));

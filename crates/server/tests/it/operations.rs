@@ -130,7 +130,7 @@ async fn requests_that_select_too_much_or_name_nothing_are_refused() {
         (request("cancel", json!({"queue": ""})), 400, "must not be empty"),
         (request("cancel", json!({"status": "failed"})), 422, "does not apply"),
         (request("purge", json!({"queue": "mail"})), 400, "must be `cancel` or `retry`"),
-        (request("cancel", json!({"worker": "nobody"})), 404, "worker nobody is not known"),
+        (request("cancel", json!({"worker": "missing"})), 404, "worker missing is not known"),
     ] {
         let refused = api.post(OPERATIONS, body).await.expect(status);
         let message = refused["error"]["message"].as_str().expect("a message");

@@ -32,7 +32,7 @@ pub(crate) fn session_id(n: u16) -> Uuid {
     Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_00a0_0000 + u128::from(n))
 }
 
-/// A hash that is told from others by these.
+/// A hash of its own for each kind and number.
 pub(crate) fn hash(kind: u8, n: u16) -> [u8; 32] {
     let mut hash = [kind; 32];
     hash[..2].copy_from_slice(&n.to_be_bytes());

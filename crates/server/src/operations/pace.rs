@@ -20,7 +20,7 @@ pub(crate) struct Pace(Mutex<Option<Instant>>);
 
 impl Pace {
     /// Waits for a turn; returns how many jobs the step may have.
-    pub(crate) async fn turn(&self) -> usize {
+    pub(crate) async fn step(&self) -> usize {
         let mut latest = self.0.lock().await;
         let now = Instant::now();
         let begins = latest.map_or(now, |latest| now.max(latest + PAUSE));

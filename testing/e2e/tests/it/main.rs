@@ -58,6 +58,7 @@ mod no_worker;
 mod ojs_conformance;
 mod output;
 mod packs;
+mod page_settings;
 mod paused_server;
 mod pipeline;
 mod placement;

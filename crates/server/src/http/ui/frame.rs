@@ -49,6 +49,15 @@ fn reason(health: &crate::engine::Health) -> String {
 }
 
 fn reader(req: &ApiRequest) -> Reader {
+    let reader = known(req);
+    if req.app.engine.settings().ui == UiMode::On {
+        return reader;
+    }
+    let why = "The pages of this server are for reading only, so there are no buttons.";
+    Reader { may: May::default(), why_not: Some(why.to_owned()), ..reader }
+}
+
+fn known(req: &ApiRequest) -> Reader {
     let Some(token) = req.token() else {
         let all = May { produce: true, operate: true, administer: true, press: true };
         if !req.may_order() {

@@ -8,6 +8,7 @@ use outlast_dashboard::{Flash, Place};
 use outlast_store::record::JobRecord;
 
 use super::{frame, job, numbers};
+use crate::hidden::HiddenKeys;
 use crate::http::error::ApiError;
 use crate::http::executions;
 use crate::http::request::ApiRequest;
@@ -26,7 +27,9 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let found = req.app.engine.store().jobs(query).await;
     let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
     let reasons = req.app.engine.waiting_reasons(&found.jobs).await;
-    let rows = found.jobs.iter().zip(reasons).map(|(record, reason)| row(record, reason)).collect();
+    let hidden = &req.app.engine.settings().hidden;
+    let rows = found.jobs.iter().zip(reasons);
+    let rows = rows.map(|(record, reason)| row(record, reason, hidden)).collect();
     let snapshot = req.app.snapshot().await?;
     let totals = numbers::totals(&snapshot);
     let counts = totals.into_iter().map(|(state, count)| count_of(state, count)).collect();
@@ -105,8 +108,8 @@ fn count_of(state: State, count: u64) -> StateCount {
     StateCount { state: state.as_str(), query: format!("status={}", encoded(status)), count }
 }
 
-fn row(record: &JobRecord, reason: Option<String>) -> JobRow {
-    let why = reason.or_else(|| job::message(record.error.as_deref()));
+fn row(record: &JobRecord, reason: Option<String>, hidden: &HiddenKeys) -> JobRow {
+    let why = reason.or_else(|| job::message(record.error.as_deref(), hidden));
     JobRow {
         id: record.job.id.to_string(),
         job_type: record.job.key.job_type.clone(),

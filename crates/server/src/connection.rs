@@ -261,8 +261,16 @@ impl Service<Request<Incoming>> for Requests {
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (busy, version) = (self.peer.ask(), self.version);
+        let mut request = match self.site.engine.settings().base_path.strip(request) {
+            Ok(request) => request,
+            Err(outside) => {
+                return Box::pin(async move {
+                    Ok(outside.map(|body| Answered::new(body, busy, version)))
+                });
+            }
+        };
         let refused = gate::refuse(&request, &self.site.hosts, &self.peer);
         if let Some(refused) = refused {
             return Box::pin(
@@ -275,7 +283,12 @@ impl Service<Request<Incoming>> for Requests {
         }
         let mut app = self.site.app.clone();
         let answer = tower::Service::call(&mut app, request);
-        Box::pin(async move { Ok(answer.await?.map(|body| Answered::new(body, busy, version))) })
+        let engine = self.site.engine.clone();
+        Box::pin(async move {
+            let mut response = answer.await?;
+            engine.settings().base_path.put_before_location(&mut response);
+            Ok(response.map(|body| Answered::new(body, busy, version)))
+        })
     }
 }
 

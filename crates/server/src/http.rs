@@ -60,7 +60,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::Engine;
 use crate::access::Scope;
+use crate::base_path::BasePath;
 use crate::clock::boot_time;
+use crate::settings::UiMode;
 use crate::snapshot::{Snapshot, Snapshots};
 use admission::Admission;
 use error::{ApiError, Missing};
@@ -131,10 +133,11 @@ pub fn router(engine: Engine) -> Router {
         .merge(events::routes())
         .merge(sessions::routes())
         .merge(health::routes())
-        .merge(openapi::routes())
-        .merge(ui::routes());
+        .merge(openapi::routes());
+    let settings = app.engine.settings();
+    let routes = if settings.ui == UiMode::Off { routes } else { routes.merge(ui::routes()) };
     let (router, all) = routes.into_parts();
-    let described = openapi::document(&all, app.engine.settings().version).to_string();
+    let described = openapi::document(&all, settings.version, &settings.base_path).to_string();
     // It is not shared yet.
     app.description.set(described.into_bytes()).unwrap_or_default();
     router
@@ -142,6 +145,14 @@ pub fn router(engine: Engine) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .layer(CatchPanicLayer::custom(panicked))
         .with_state(app)
+}
+
+/// Responds to a request that is not below the server's path.
+pub(crate) fn outside<B>(request: &http::Request<B>, base: &BasePath) -> Response {
+    let path = request.uri().path();
+    let message =
+        format!("there is nothing at {path}: this server is below {base}/ (`server.base_path`)");
+    Responder::of(request).respond(Err(ApiError::not_found(Missing::Path, message)))
 }
 
 async fn unknown_path(State(app): State<App>, request: Request) -> Response {

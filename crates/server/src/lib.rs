@@ -25,15 +25,19 @@
 //! - `wire`: the bytes of a connection, and words for requests that cannot be read
 //! - [`settings`]: what the operator may set
 //! - `packs`: the packs in force, and replacing them
+//! - [`base_path`]: the path below which a server is
 //! - [`access`]: bearer tokens, roles, and what each allows
+//! - [`hidden`]: values that pages do not show
 //! - [`clock`]: the crate's only reader of clocks
 
 pub mod access;
+pub mod base_path;
 pub mod clock;
 mod connection;
 pub mod connections;
 pub mod engine;
 pub mod handlers;
+pub mod hidden;
 pub mod http;
 mod id;
 mod intake;
@@ -57,4 +61,4 @@ mod write_timeout;
 pub use engine::{Engine, Unavailable};
 pub use packs::Packs;
 pub use serve::{Reserved, ServeError, Server};
-pub use settings::Settings;
+pub use settings::{Settings, UiMode};

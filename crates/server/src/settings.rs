@@ -10,8 +10,10 @@ use outlast_packs::PackSet;
 use outlast_wire::schedule::NamedSchedule;
 
 use crate::access::Access;
+use crate::base_path::BasePath;
 use crate::connections::ConnectionLimits;
 use crate::handlers::InForce;
+use crate::hidden::HiddenKeys;
 use crate::packs::Packs;
 use crate::tls::Tls;
 
@@ -27,6 +29,12 @@ pub struct Settings {
     /// Host names that a server without tokens accepts, besides those of this machine
     /// (`server.hosts`).
     pub hosts: Vec<String>,
+    /// The path below which the server is (`server.base_path`).
+    pub base_path: BasePath,
+    /// Which pages there are (`server.ui`).
+    pub ui: UiMode,
+    /// Keys of which pages hide the values (`ui.hide`).
+    pub hidden: HiddenKeys,
     /// How many connections are kept (`server.connections`).
     pub connections: ConnectionLimits,
     /// Largest request body in bytes (`server.max_body`).
@@ -76,6 +84,17 @@ pub struct Settings {
     pub version: &'static str,
 }
 
+/// Which pages a server has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UiMode {
+    /// None.
+    Off,
+    /// Pages without buttons.
+    ReadOnly,
+    /// Pages with buttons.
+    On,
+}
+
 impl Settings {
     /// Returns the defaults of the configuration with these packs.
     #[must_use]
@@ -85,6 +104,9 @@ impl Settings {
             access: Arc::default(),
             tls: None,
             hosts: Vec::new(),
+            base_path: BasePath::default(),
+            ui: UiMode::On,
+            hidden: HiddenKeys::new(HiddenKeys::STANDARD),
             connections: ConnectionLimits::of_files(1024),
             max_body: limits::BODY_BYTES_MAX,
             shutdown_timeout: Span::from_secs(30),

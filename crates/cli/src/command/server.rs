@@ -14,6 +14,7 @@ use outlast_core::time::Span;
 use outlast_packs::PackSet;
 use outlast_server::access::Access;
 use outlast_server::handlers::{Handlers, InForce};
+use outlast_server::hidden::HiddenKeys;
 use outlast_server::tls::{Tls, TlsFiles};
 use outlast_server::{Engine, Reserved, ServeError, Server, Settings as ServerSettings};
 use outlast_store::Store;
@@ -419,6 +420,9 @@ pub(super) fn server_settings(config: &ServerConfig, packs: PackSet) -> ServerSe
         max_body: usize::try_from(config.max_body).unwrap_or(usize::MAX),
         access: Arc::new(Access::new(config.tokens.clone(), config.certificate_roles.clone())),
         hosts: config.hosts.clone(),
+        base_path: config.base_path.clone(),
+        ui: config.ui,
+        hidden: HiddenKeys::new(config.hidden.iter().map(String::as_str)),
         connections: config.connection_limits(open_files::allowed()),
         shutdown_timeout: length(config.shutdown_timeout),
         budgets: budgets(config),

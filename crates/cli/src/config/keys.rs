@@ -52,6 +52,8 @@ const MULTIPLIER: Kind = kind("number", |v| checked(value::multiplier(v)));
 const CONCURRENCY: Kind = kind("number", |v| checked(value::concurrency(v)));
 const FLAG: Kind = kind("true or false", |v| checked(value::flag(v)));
 const INTERRUPTIONS: Kind = kind("free or charge", |v| checked(value::interruptions(v)));
+const BASE_PATH: Kind = kind("path", |v| checked(value::base_path(v)));
+const UI: Kind = kind("on, read_only or off", |v| checked(value::ui(v)));
 const LOG_FORMAT: Kind = kind("text or json", |v| checked(value::log_format(v)));
 const CONTAINMENT: Kind = kind("word", |v| checked(value::containment(v)));
 const URLS: Kind = kind("URL, or several", |v| checked(value::servers(v)));
@@ -104,6 +106,19 @@ pub(crate) const ALL: &[Key] = &[
         "server.hosts",
         "",
         "host names that a server without tokens accepts, besides localhost and its address",
+        LIST,
+    ),
+    key(
+        "server.base_path",
+        "",
+        "path below which the server is, such as /outlast, for a proxy that passes it on",
+        BASE_PATH,
+    ),
+    key("server.ui", "on", "pages of the dashboard: on, read_only (without buttons) or off", UI),
+    key(
+        "ui.hide",
+        "password,passwd,passphrase,secret,token,api_key,private_key,access_key,credentials,authorization,cookie",
+        "names of keys whose values the dashboard hides in parameters, results and errors, at any depth",
         LIST,
     ),
     key(

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use outlast_core::limit::Limit;
+use outlast_server::UiMode;
 use outlast_server::access::{KnownToken, Role};
+use outlast_server::base_path::BasePath;
 use outlast_server::connections::ConnectionLimits;
 use outlast_server::handlers::{Networks, Rule, Secret};
 use outlast_server::tls::TlsFiles;
@@ -33,6 +35,10 @@ pub(crate) struct ServerConfig {
     pub(crate) certificate_roles: Vec<(String, Role)>,
     /// Names that it answers to without tokens.
     pub(crate) hosts: Vec<String>,
+    pub(crate) base_path: BasePath,
+    pub(crate) ui: UiMode,
+    /// Names of keys whose values pages hide.
+    pub(crate) hidden: Vec<String>,
     /// Most open connections; zero leaves it to the limit of open files.
     pub(crate) connections: u32,
     /// Most open connections from one address; zero is half of all.
@@ -111,6 +117,9 @@ impl ServerConfig {
             tls: tls_files(settings)?,
             certificate_roles: settings.get("server.tls.roles", value::roles)?,
             hosts: settings.get("server.hosts", value::list)?,
+            base_path: settings.get("server.base_path", value::base_path)?,
+            ui: settings.get("server.ui", value::ui)?,
+            hidden: settings.get("ui.hide", value::list)?,
             connections: settings.get("server.connections", value::count)?,
             connections_per_address: settings
                 .get("server.connections_per_address", value::count)?,

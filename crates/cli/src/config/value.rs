@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use outlast_core::labels::{self, LabelError};
+use outlast_server::UiMode;
+use outlast_server::base_path::BasePath;
 use serde_json::Value;
 
 use crate::log::LogFormat;
@@ -105,6 +107,22 @@ pub(crate) fn interruptions(value: &Value) -> Result<Interruptions, &'static str
         "charge" => Ok(Interruptions::Charge),
         _ => Err("free or charge"),
     }
+}
+
+pub(crate) fn ui(value: &Value) -> Result<UiMode, &'static str> {
+    // YAML 1.1 reads `on` and `off` as flags.
+    match (value.as_bool(), text(value).unwrap_or_default().as_str()) {
+        (Some(true), _) | (None, "on") => Ok(UiMode::On),
+        (Some(false), _) | (None, "off") => Ok(UiMode::Off),
+        (None, "read_only") => Ok(UiMode::ReadOnly),
+        (None, _) => Err("on, read_only or off"),
+    }
+}
+
+/// A path, or nothing.
+pub(crate) fn base_path(value: &Value) -> Result<BasePath, &'static str> {
+    let text = if value.is_null() { String::new() } else { text(value).unwrap_or("?".into()) };
+    text.parse().map_err(|_not| "a path such as /outlast")
 }
 
 pub(crate) fn log_format(value: &Value) -> Result<LogFormat, &'static str> {

@@ -11,6 +11,7 @@ use super::route::{EVENT_STREAM, Route, Routes, get};
 use super::schema::{self, Schema};
 use super::{operations, workflows};
 use crate::access::{Role, Scope};
+use crate::base_path::BasePath;
 
 pub(super) fn routes() -> Routes {
     let about = "Describes this API";
@@ -22,13 +23,13 @@ async fn describe(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 }
 
 /// Describes routes.
-pub(super) fn document(routes: &[Route], version: &str) -> Value {
+pub(super) fn document(routes: &[Route], version: &str, base: &BasePath) -> Value {
     let mut paths = Map::new();
     for route in routes {
         let path = paths.entry(route.path.to_string()).or_insert_with(|| json!({}));
         path[route.method.as_str().to_lowercase()] = operation(route);
     }
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Outlast",
@@ -41,7 +42,11 @@ pub(super) fn document(routes: &[Route], version: &str) -> Value {
             "schemas": schema::components(),
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
-    })
+    });
+    if !base.as_str().is_empty() {
+        document["servers"] = json!([{"url": base.as_str()}]);
+    }
+    document
 }
 
 fn operation(route: &Route) -> Value {

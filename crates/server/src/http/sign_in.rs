@@ -33,6 +33,7 @@ use super::error::ApiError;
 use crate::access::{KnownToken, SignInRefusal};
 use crate::clock::boot_time;
 use crate::connections::{Peer, network};
+use crate::settings::UiMode;
 use attempts::{Attempts, Tried};
 use cookie::Secret;
 
@@ -120,7 +121,7 @@ impl SignIns {
 /// Returns who a browser is signed in as, if it is.
 pub(super) async fn signed_in(app: &App, request: &Parts) -> Result<Option<SignedIn>, ApiError> {
     let settings = app.engine.settings();
-    if !settings.access.has_tokens() {
+    if settings.ui == UiMode::Off || !settings.access.has_tokens() {
         return Ok(None);
     }
     for secret in cookie::shown(request, settings.tls.is_some()) {

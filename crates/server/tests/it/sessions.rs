@@ -117,6 +117,23 @@ async fn page_without_a_session_leads_to_the_one_that_signs_in_and_back() {
 }
 
 #[tokio::test]
+async fn session_begins_an_operation_and_no_session_does_not() {
+    let api = guarded();
+    let form = "kind=cancel&filter=%7B%22queue%22%3A%22mail%22%7D&expected=0";
+    let refused = browse(&api, Method::POST, "/operations/begin", "", form).await;
+    assert_eq!(refused.status, 401, "{}", refused.text);
+    let viewer = sign_in(&api, Role::Viewer).await;
+    let refused = browse(&api, Method::POST, "/operations/begin", &viewer, form).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+    let operator = sign_in(&api, Role::Operator).await;
+    let begun = browse(&api, Method::POST, "/operations/begin", &operator, form).await;
+    assert_eq!(begun.status, 303, "{}", begun.text);
+    let path = begun.header("location").trim_start_matches('.').to_owned();
+    let shown = get(&api, &format!("/operations{path}"), &operator).await;
+    assert_eq!(shown.status, 200, "{}", shown.text);
+}
+
+#[tokio::test]
 async fn page_of_another_server_is_never_led_to() {
     let api = guarded();
     for next in ["%2F%2Fevil.example", "%2F%5Cevil.example", "https%3A%2F%2Fevil.example"] {

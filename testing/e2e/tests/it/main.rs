@@ -59,6 +59,7 @@ mod ojs_conformance;
 mod operations;
 mod output;
 mod packs;
+mod page_settings;
 mod paused_server;
 mod pipeline;
 mod placement;

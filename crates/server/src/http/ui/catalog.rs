@@ -49,18 +49,21 @@ pub(super) async fn one(
         .saying(said)
         .frame(req)
         .await;
+    let hidden = &req.app.engine.settings().hidden;
     let schema = action.schema();
     let mut sections = vec![Section::Note(action.description.clone())];
     if frame.reader.may.produce && action.enabled {
         sections.push(Section::Heading("Run it".to_owned()));
-        sections.push(Section::Buttons(vec![run_form::form(&action.reference, schema)]));
+        sections.push(Section::Buttons(vec![run_form::form(&action.reference, schema, hidden)]));
     }
     sections.push(Section::Facts(vec![
         ("Pack", Cell::Text(action.pack.clone())),
         ("Runs in", Cell::Text(action.runner.as_str().to_owned())),
         ("Tags", Cell::Text(action.tags.join(", "))),
     ]));
-    let schema = serde_json::to_string_pretty(schema).unwrap_or_default();
+    let mut schema = schema.clone();
+    hidden.mask_schema(&mut schema);
+    let schema = serde_json::to_string_pretty(&schema).unwrap_or_default();
     sections.push(Section::Text("Its parameters".to_owned(), Text::of(&schema)));
     Ok(sheet::page(frame, sections))
 }

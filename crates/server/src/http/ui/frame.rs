@@ -4,6 +4,7 @@ use outlast_dashboard::{Frame, May, Place, Reader};
 
 use crate::access::Scope;
 use crate::http::request::{ApiRequest, encoded};
+use crate::settings::UiMode;
 
 /// Returns the frame of a page.
 pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: String) -> Frame {
@@ -49,6 +50,15 @@ fn reason(health: &crate::engine::Health) -> String {
 }
 
 fn reader(req: &ApiRequest) -> Reader {
+    let reader = known(req);
+    if req.app.engine.settings().ui == UiMode::On {
+        return reader;
+    }
+    let why = "The pages of this server are for reading only, so there are no buttons.";
+    Reader { may: May::default(), why_not: Some(why.to_owned()), ..reader }
+}
+
+fn known(req: &ApiRequest) -> Reader {
     let Some(token) = req.token() else {
         let all = May { produce: true, operate: true, administer: true, press: true };
         if !req.may_order() {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::frame;
 use super::jobs::short;
 use super::orders::may_press;
+use crate::hidden::HiddenKeys;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::{executions, job_view, orders};
@@ -45,7 +46,9 @@ pub(super) async fn page(
     let now = frame.now;
     let budgets = app.engine.settings().budgets;
     let packs = app.engine.settings().packs.current();
-    let parameters = job_view::parameters(&record.job, &packs);
+    let hidden = &app.engine.settings().hidden;
+    let mut parameters = job_view::parameters(&record.job, &packs);
+    hidden.mask(&mut parameters);
     let parameters = serde_json::to_string_pretty(&parameters).unwrap_or_default();
     let status = executions::status(&record);
     let orders = orders_of(&record, status, &frame);
@@ -53,13 +56,13 @@ pub(super) async fn page(
         frame,
         id: record.job.id.to_string(),
         status: status.as_str(),
-        why: why(&record, &attempts, reason.as_deref(), now),
-        attempts: rows(&record, &attempts, &budgets, now),
+        why: why(&record, &attempts, reason.as_deref(), hidden, now),
+        attempts: rows(&record, &attempts, &budgets, hidden, now),
         budgets: budgets_left(&record, &budgets),
-        facts: facts(&record),
+        facts: facts(&record, hidden),
         parameters: Text::of(&parameters),
-        result: record.result.as_deref().map(Text::of),
-        error: record.error.as_deref().map(|error| Text::of(&error_text(error))),
+        result: record.result.as_deref().map(|result| Text::of(&hidden.masked(result))),
+        error: record.error.as_deref().map(|error| Text::of(&error_text(error, hidden))),
         output: if req.is_update { Vec::new() } else { output(req, &record).await? },
         orders,
     }))
@@ -80,6 +83,7 @@ fn why(
     record: &JobRecord,
     attempts: &[AttemptRecord],
     waits: Option<&str>,
+    hidden: &HiddenKeys,
     now: Timestamp,
 ) -> String {
     let holder = record.last_holder.as_ref().and_then(|holder| holder.name.as_deref());
@@ -111,7 +115,7 @@ fn why(
         }
         State::Cancelled => format!("cancelled{}", by(record)),
         State::Discarded => {
-            let message = message(record.error.as_deref()).unwrap_or_default();
+            let message = message(record.error.as_deref(), hidden).unwrap_or_default();
             let message = short(&message, CELL_MAX);
             let colon = if message.is_empty() { "" } else { ": " };
             match record.dead_letter {
@@ -155,6 +159,7 @@ fn rows(
     record: &JobRecord,
     attempts: &[AttemptRecord],
     budgets: &Budgets,
+    hidden: &HiddenKeys,
     now: Timestamp,
 ) -> Vec<AttemptRow> {
     let mut latest: Vec<&AttemptRecord> = attempts.iter().collect();
@@ -176,7 +181,7 @@ fn rows(
             outcome: it.outcome.map_or("running", Outcome::as_str),
             charged: charge(it.outcome, budgets),
             evidence: short(&it.evidence.to_string(), CELL_MAX),
-            error: short(&message(it.error.as_deref()).unwrap_or_default(), CELL_MAX),
+            error: short(&message(it.error.as_deref(), hidden).unwrap_or_default(), CELL_MAX),
         })
         .collect()
 }
@@ -208,25 +213,30 @@ fn budgets_left(record: &JobRecord, budgets: &Budgets) -> String {
     )
 }
 
-/// Returns the message of an error.
-pub(super) fn message(error: Option<&str>) -> Option<String> {
+/// Returns the message of an error. Of one without a message, all is shown that may be.
+pub(super) fn message(error: Option<&str>, hidden: &HiddenKeys) -> Option<String> {
     let error = error?;
     let message = json::field(error, "message").or_else(|| json::field(error, "error"));
     let text = message.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    Some(text.unwrap_or_else(|| error.to_owned()))
+    Some(text.unwrap_or_else(|| hidden.masked(error)))
 }
 
 /// An error as a page shows it: its message first.
-fn error_text(error: &str) -> String {
-    let value: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
+fn error_text(error: &str, hidden: &HiddenKeys) -> String {
+    let mut value: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
+    hidden.mask(&mut value);
     let pretty = serde_json::to_string_pretty(&value).unwrap_or_else(|_| error.to_owned());
-    match message(Some(error)) {
-        Some(message) if message != error => format!("{message}\n\n{pretty}"),
+    match message(Some(error), hidden) {
+        Some(message) if has_message(error) => format!("{message}\n\n{pretty}"),
         _ => pretty,
     }
 }
 
-fn facts(record: &JobRecord) -> Vec<Fact> {
+fn has_message(error: &str) -> bool {
+    ["message", "error"].iter().any(|name| json::field(error, name).is_some())
+}
+
+fn facts(record: &JobRecord, hidden: &HiddenKeys) -> Vec<Fact> {
     let job = &record.job;
     let text = |name, text: String| Fact { name, text, at: None, href: None };
     let at = |name, at: Option<Timestamp>| {
@@ -250,7 +260,7 @@ fn facts(record: &JobRecord) -> Vec<Fact> {
         facts.push(text("Time limit of an attempt", Lasting(limit).to_string()));
     }
     for (name, value) in &job.keys {
-        facts.push(text("Key", format!("{name}={value}")));
+        facts.push(text("Key", format!("{name}={}", hidden.value(name, value))));
     }
     for (name, selector) in
         [("Requires", &job.key.placement.requires), ("Prefers", &job.key.placement.prefers)]

@@ -9,6 +9,7 @@ use outlast_store::record::JobRecord;
 
 use super::operations::{self, Bulk};
 use super::{frame, job, numbers};
+use crate::hidden::HiddenKeys;
 use crate::http::error::ApiError;
 use crate::http::executions;
 use crate::http::request::ApiRequest;
@@ -27,7 +28,9 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let found = req.app.engine.store().jobs(query).await;
     let found = found.map_err(|error| ApiError::of_page(error, has_cursor))?;
     let reasons = req.app.engine.waiting_reasons(&found.jobs).await;
-    let rows = found.jobs.iter().zip(reasons).map(|(record, reason)| row(record, reason)).collect();
+    let hidden = &req.app.engine.settings().hidden;
+    let rows = found.jobs.iter().zip(reasons);
+    let rows = rows.map(|(record, reason)| row(record, reason, hidden)).collect();
     let snapshot = req.app.snapshot().await?;
     let totals = numbers::totals(&snapshot);
     let counts = totals.into_iter().map(|(state, count)| count_of(state, count)).collect();
@@ -110,8 +113,8 @@ fn count_of(state: State, count: u64) -> StateCount {
     StateCount { state: state.as_str(), query: format!("status={}", encoded(status)), count }
 }
 
-fn row(record: &JobRecord, reason: Option<String>) -> JobRow {
-    let why = reason.or_else(|| job::message(record.error.as_deref()));
+fn row(record: &JobRecord, reason: Option<String>, hidden: &HiddenKeys) -> JobRow {
+    let why = reason.or_else(|| job::message(record.error.as_deref(), hidden));
     JobRow {
         id: record.job.id.to_string(),
         job_type: record.job.key.job_type.clone(),

@@ -54,6 +54,7 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let frame =
         Head::new(Place::DeadLetters, "Dead letters", command(req)).saying(said).frame(req).await;
     let root = frame.root();
+    let hidden = &req.app.engine.settings().hidden;
     let rows = found.letters.iter().map(|letter| Row {
         key: sheet::key(letter.job.job.id),
         testid: Some("dead-letter".to_owned()),
@@ -63,7 +64,10 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
             Cell::Text(letter.job.job.key.queue.clone()),
             Cell::Text(letter.reason.as_str().to_owned()),
             Cell::At(letter.at),
-            Cell::Text(short(&message(letter.job.error.as_deref()).unwrap_or_default(), 200)),
+            Cell::Text(short(
+                &message(letter.job.error.as_deref(), hidden).unwrap_or_default(),
+                200,
+            )),
         ],
     });
     let given = given(req);
@@ -135,6 +139,7 @@ pub(super) async fn failures(req: &ApiRequest, said: Option<Flash>) -> Result<St
     let frame =
         Head::new(Place::Failures, "Failures", "outlast jobs errors").saying(said).frame(req).await;
     let root = frame.root();
+    let hidden = &req.app.engine.settings().hidden;
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     let (mut looked_at, mut cursor) = (0_u32, None);
     for _ in 0..READS_MAX {
@@ -146,7 +151,7 @@ pub(super) async fn failures(req: &ApiRequest, said: Option<Flash>) -> Result<St
         let found = store.jobs(query).await?;
         looked_at += u32::try_from(found.jobs.len()).unwrap_or(u32::MAX);
         for job in &found.jobs {
-            let error = message(job.error.as_deref()).unwrap_or_default();
+            let error = message(job.error.as_deref(), hidden).unwrap_or_default();
             let group =
                 groups.entry((job.job.key.job_type.clone(), fingerprint(&error))).or_default();
             let at = job.finished.unwrap_or(job.since);

@@ -17,9 +17,10 @@ use outlast_wire::time::Rfc3339;
 use serde_json::{Map, Value, json};
 
 use super::jobs::{quoted, short};
-use super::response;
 use super::sheet::{self, Head};
+use super::{orders, response};
 use crate::access::Scope;
+use crate::hidden::HiddenKeys;
 use crate::http::error::{ApiError, Missing};
 use crate::http::operations::Speed;
 use crate::http::request::ApiRequest;
@@ -280,7 +281,8 @@ pub(super) async fn asks(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let text = format!("{number} {}.", definition.filter.in_words(definition.kind));
     let mut sections = vec![Section::Why(Why { status: None, text, testid: "bulk-count" })];
     if counted.matched > 0 {
-        sections.push(Section::Table(examples(&root, &counted.examples)));
+        let hidden = &req.app.engine.settings().hidden;
+        sections.push(Section::Table(examples(&root, &counted.examples, hidden)));
         sections.push(Section::Note(
             "Jobs that are made later, or change before they are reached, stay as they are. The operation goes \
              on at the server, and can be stopped."
@@ -327,7 +329,7 @@ fn begin_form(definition: &Definition, counted: &Counted, as_of: Timestamp) -> F
     form.with(Field::word("reason", "Why, for the log", ""))
 }
 
-fn examples(root: &str, jobs: &[JobRecord]) -> Table {
+fn examples(root: &str, jobs: &[JobRecord], hidden: &HiddenKeys) -> Table {
     let rows = jobs.iter().map(|job| Row {
         key: sheet::key(job.job.id),
         testid: Some("example".to_owned()),
@@ -337,7 +339,10 @@ fn examples(root: &str, jobs: &[JobRecord]) -> Table {
             Cell::Text(job.job.key.queue.clone()),
             Cell::State(executions::status(job).as_str().to_owned()),
             Cell::At(job.job.created),
-            Cell::Text(short(&super::job::message(job.error.as_deref()).unwrap_or_default(), 200)),
+            Cell::Text(short(
+                &super::job::message(job.error.as_deref(), hidden).unwrap_or_default(),
+                200,
+            )),
         ],
     });
     Table {
@@ -377,8 +382,9 @@ fn command(definition: &Definition) -> String {
 /// Begins an operation that was asked for, and shows it; or says why not.
 pub(super) async fn begin(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).allowed(Scope::Produce);
-    let mut req = match req.and_then(ApiRequest::of_own_page) {
+    let req = ApiRequest::new(app.clone(), request).signed_in().await;
+    let req = req.and_then(|req| req.allowed(Scope::Produce));
+    let mut req = match req.and_then(ApiRequest::of_own_page).and_then(orders::not_read_only) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };

@@ -7,7 +7,7 @@ use outlast_dashboard::Frame;
 use serde_json::{Map, Value, json};
 
 use super::{response, run_form};
-use crate::access::Scope;
+use crate::access::{Denied, Scope};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
@@ -15,6 +15,7 @@ use crate::http::route::Routes;
 use crate::http::{
     App, executions, limits, ojs, operations, queues, schedules, sessions, workers, workflows,
 };
+use crate::settings::UiMode;
 use Scope::{Operate, Produce, Read};
 use Sends::{Body, Nothing, Query};
 
@@ -138,7 +139,7 @@ where
     let asking = response::Asking::of(&request);
     let req = ApiRequest::new(app.clone(), request).signed_in().await;
     let req = req.and_then(|req| req.allowed(button.scope));
-    let mut req = match req.and_then(ApiRequest::of_own_page) {
+    let mut req = match req.and_then(ApiRequest::of_own_page).and_then(not_read_only) {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -169,6 +170,16 @@ where
         Ok(_) => response::to(&format!("{back}?done={verb}")),
         Err(failure) => response::not_done(&look, &failure, back).await,
     }
+}
+
+/// Refuses what pages that are for reading only were made for once, or never.
+pub(super) fn not_read_only(req: ApiRequest) -> Result<ApiRequest, ApiError> {
+    if req.app.engine.settings().ui == UiMode::On {
+        return Ok(req);
+    }
+    Err(ApiError::Denied(Denied::Forbidden(
+        "the pages of this server are for reading only (`server.ui: read_only`)".to_owned(),
+    )))
 }
 
 /// What to say after a redirect; only of what there is a button for.

@@ -3,10 +3,11 @@
 use outlast_dashboard::pages::sheet::{Field, Form};
 use serde_json::{Value, json};
 
+use crate::hidden::HiddenKeys;
 use crate::http::request::encoded;
 
 /// A form with a field for each parameter.
-pub(super) fn form(name: &str, schema: &Value) -> Form {
+pub(super) fn form(name: &str, schema: &Value, hidden: &HiddenKeys) -> Form {
     let mut form = Form::button("run", format!("{}/run", encoded(name)), "Run");
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -14,7 +15,7 @@ pub(super) fn form(name: &str, schema: &Value) -> Form {
         let default = match &about["default"] {
             Value::Null => String::new(),
             Value::String(text) => text.clone(),
-            other => other.to_string(),
+            other => shown_default(other, hidden),
         };
         let kind = about["type"].as_str().unwrap_or("any JSON");
         let mut field = Field::word(&format!("p.{name}"), &format!("{name} ({kind})"), default);
@@ -26,7 +27,7 @@ pub(super) fn form(name: &str, schema: &Value) -> Form {
         if is_free && !field.choices.is_empty() {
             field.choices.insert(0, String::new());
         }
-        field.is_secret = about["secret"] == true;
+        field.is_secret = about["secret"] == true || hidden.has(name);
         if field.is_secret {
             field.value.clear();
         }
@@ -36,6 +37,11 @@ pub(super) fn form(name: &str, schema: &Value) -> Form {
         form.fields.push(field);
     }
     form.with(Field::word("queue", "Queue", "").such_as("default"))
+}
+
+/// A default as a field shows it. One that would have to be shown in part is left to the server.
+fn shown_default(default: &Value, hidden: &HiddenKeys) -> String {
+    if hidden.mask(&mut default.clone()) { String::new() } else { default.to_string() }
 }
 
 /// Reads what a form gave into the body of a request: each parameter as its schema has it.

@@ -143,8 +143,8 @@ pub(super) async fn one(
     sections.push(Section::Facts(facts(&schedule, &root)));
     let packs = req.app.engine.settings().packs.current();
     let job = serde_json::to_string_pretty(&schedule.definition.shown_job(&packs));
-    sections
-        .push(Section::Text("What a fire stores".to_owned(), Text::of(&job.unwrap_or_default())));
+    let job = req.app.engine.settings().hidden.masked(&job.unwrap_or_default());
+    sections.push(Section::Text("What a fire stores".to_owned(), Text::of(&job)));
     Ok(sheet::page(frame, sections))
 }
 

@@ -151,11 +151,13 @@ pub(super) async fn one(
         empty: "It has no steps.",
         ..Table::default()
     }));
+    let hidden = &req.app.engine.settings().hidden;
     if let Some(result) = &view.result {
-        sections.push(Section::Text("Result".to_owned(), Text::of(result.get())));
+        sections.push(Section::Text("Result".to_owned(), Text::of(&hidden.masked(result.get()))));
     }
     if !view.parameters.is_empty() {
         let parameters = serde_json::to_string_pretty(&view.parameters).unwrap_or_default();
+        let parameters = hidden.masked(&parameters);
         sections.push(Section::Text("Parameters".to_owned(), Text::of(&parameters)));
     }
     sections.push(Section::Facts(facts(&view, &root)));

@@ -47,6 +47,10 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("gate", "limits count from zero after an import"),
     ("gate_held", "limits count from zero after an import"),
     ("browser_session", "who is signed in signs in again at the new store"),
+    (
+        "operation",
+        "what had not ended when the store was exported is asked for again at the new one",
+    ),
     ("limit_version", "is about what the servers that run have read"),
 ];
 

@@ -27,6 +27,10 @@ const TABLES_LEFT_OUT: &[(&str, &str)] = &[
     ("transfer", "how far imports into this store came"),
     ("gate", "limits count from zero after an import"),
     ("browser_session", "who is signed in signs in again at the new store"),
+    (
+        "operation",
+        "what had not ended when the store was exported is asked for again at the new one",
+    ),
 ];
 
 /// Columns that are not moved.

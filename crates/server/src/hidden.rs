@@ -85,12 +85,12 @@ impl HiddenKeys {
     /// Returns a document as it may be shown: as it is, unless it has values to hide.
     #[must_use]
     pub fn masked(&self, document: &str) -> String {
-        match serde_json::from_str::<Value>(document) {
-            Ok(mut value) if self.mask(&mut value) => {
-                serde_json::to_string_pretty(&value).unwrap_or_default()
-            }
-            Ok(_) | Err(_) => document.to_owned(),
+        if let Ok(mut value) = serde_json::from_str::<Value>(document)
+            && self.mask(&mut value)
+        {
+            return serde_json::to_string_pretty(&value).unwrap_or_default();
         }
+        document.to_owned()
     }
 
     /// Returns a value as it may be shown under a key.

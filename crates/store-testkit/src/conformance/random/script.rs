@@ -415,7 +415,6 @@ fn about_workers() -> BoxedStrategy<Wish> {
 fn about_the_rest() -> BoxedStrategy<Wish> {
     let schedule = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
     let workflow = (0..2_u8, any::<u8>(), option::of(any::<u16>()), vec(specs(), 0..3));
-    let operation = (0..2_u8, any::<u8>(), any::<u8>(), vec(JOBS, 0..4), any::<bool>());
     prop_oneof![
         5 => (option::of(CLIENTS), 1..4_u32, any::<bool>(), any::<u8>()).prop_map(
             |(client, max, both, n)| Wish::Fetch { client, max, both, tenant: n < 50 }
@@ -439,9 +438,6 @@ fn about_the_rest() -> BoxedStrategy<Wish> {
         }),
         1 => workflow.prop_map(|(which, n, due, specs)| {
             Wish::Workflow { which, stale: n < 50, due, ended: n > 200, specs }
-        }),
-        3 => operation.prop_map(|(which, how, n, jobs, replay)| {
-            Wish::Operation { which, how, stale: n < 50, jobs, replay }
         }),
     ]
     .boxed()
@@ -477,6 +473,19 @@ fn about_sessions() -> BoxedStrategy<Wish> {
         .boxed()
 }
 
+fn about_operations() -> BoxedStrategy<Wish> {
+    let operation = (0..2_u8, any::<u8>(), any::<u8>(), vec(JOBS, 0..4), any::<bool>());
+    operation
+        .prop_map(|(which, how, n, jobs, replay)| Wish::Operation {
+            which,
+            how,
+            stale: n < 50,
+            jobs,
+            replay,
+        })
+        .boxed()
+}
+
 fn about_bounds() -> BoxedStrategy<Wish> {
     (0..2_u8, option::weighted(0.7, 1..6_u32))
         .prop_map(|(queue, max)| Wish::Bound { queue, max })
@@ -488,9 +497,9 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     let rest = match limits {
         Limited::No => about_the_rest(),
         Limited::Yes => {
-            let sessions = about_sessions();
-            prop_oneof![22 => about_the_rest(), 1 => about_limits(), 2 => about_bounds(), 2 => sessions]
-                .boxed()
+            let (sessions, operations) = (about_sessions(), about_operations());
+            let others = prop_oneof![1 => about_limits(), 2 => about_bounds(), 2 => sessions];
+            prop_oneof![22 => about_the_rest(), 5 => others, 3 => operations].boxed()
         }
         Limited::Often => prop_oneof![5 => about_the_rest(), 2 => about_limits()].boxed(),
     };
@@ -506,8 +515,8 @@ fn steps(limits: Limited) -> impl Strategy<Value = Step> {
     })
 }
 
-/// Whether a script sets limits and bounds, and begins sessions. What limits count is not moved with a
-/// store, and sessions are not.
+/// Whether a script sets limits and bounds, and begins sessions and operations. What limits count is not
+/// moved with a store, and neither are sessions and operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limited {
     No,

@@ -76,7 +76,11 @@ impl HiddenKeys {
                 hides || self.mask(value) || found
             }),
             Value::Array(items) => {
-                items.iter_mut().fold(false, |found, item| self.mask(item) || found)
+                let mut found = false;
+                for item in items {
+                    found |= self.mask(item);
+                }
+                found
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         }

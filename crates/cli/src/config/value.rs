@@ -121,7 +121,8 @@ pub(crate) fn ui(value: &Value) -> Result<UiMode, &'static str> {
 
 /// A path, or nothing.
 pub(crate) fn base_path(value: &Value) -> Result<BasePath, &'static str> {
-    let text = if value.is_null() { String::new() } else { text(value).unwrap_or("?".into()) };
+    let text =
+        if value.is_null() { String::new() } else { text(value).unwrap_or_else(|_not| "?".into()) };
     text.parse().map_err(|_not| "a path such as /outlast")
 }
 

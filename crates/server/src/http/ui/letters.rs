@@ -135,11 +135,10 @@ struct Group {
 }
 
 pub(super) async fn failures(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let store = req.app.engine.store();
+    let (store, hidden) = (req.app.engine.store(), &req.app.engine.settings().hidden);
     let frame =
         Head::new(Place::Failures, "Failures", "outlast jobs errors").saying(said).frame(req).await;
     let root = frame.root();
-    let hidden = &req.app.engine.settings().hidden;
     let mut groups: BTreeMap<(String, String), Group> = BTreeMap::new();
     let (mut looked_at, mut cursor) = (0_u32, None);
     for _ in 0..READS_MAX {

@@ -57,6 +57,7 @@ server.max_body … 2097152 … environment OUTLAST_SERVER__MAX_BODY
 
 const SECTIONS: &[(&str, &str)] = &[
     ("server", "Servers: addresses, storage, TLS, tokens, limits"),
+    ("ui", "Pages of the dashboard"),
     ("executor", "When jobs are taken back, and their budgets"),
     ("ojs", "Plain Open Job Spec clients"),
     ("webhooks", "Webhooks"),

@@ -103,24 +103,26 @@ impl HiddenKeys {
         if self.has(key) { HIDDEN } else { value }
     }
 
-    /// Hides what the schema of parameters says of hidden ones: defaults and examples.
+    /// Hides what the schema of parameters says of hidden ones, at any depth: defaults and examples.
     pub fn mask_schema(&self, schema: &mut Value) {
+        self.mask_schema_of(schema, false);
+    }
+
+    fn mask_schema_of(&self, schema: &mut Value, hides: bool) {
+        for shown in ["default", "example", "examples", "enum", "const"] {
+            match schema.get_mut(shown) {
+                Some(value) if hides => *value = Value::from(HIDDEN),
+                Some(value) => drop(self.mask(value)),
+                None => {}
+            }
+        }
         if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
             for (name, about) in properties {
-                let hides = self.has(name);
-                for shown in ["default", "example", "examples", "enum", "const"] {
-                    if let Some(value) = about.get_mut(shown).filter(|_| hides) {
-                        *value = Value::from(HIDDEN);
-                    }
-                }
-                self.mask_schema(about);
+                self.mask_schema_of(about, hides || self.has(name));
             }
         }
         if let Some(items) = schema.get_mut("items") {
-            self.mask_schema(items);
-        }
-        if let Some(default) = schema.get_mut("default") {
-            self.mask(default);
+            self.mask_schema_of(items, hides);
         }
     }
 }
@@ -205,10 +207,13 @@ mod tests {
             "db": {"properties": {"password": {"const": "p3"}}, "default": {"password": "p4"}},
             "all": {"items": {"properties": {"password": {"enum": ["p5"]}}}},
             "user": {"type": "string", "default": "ann"},
+            "list": {"examples": [{"password": "p6"}], "enum": [{"password": "p7"}]},
+            "passwords": {"const": {"password": "p8"}},
+            "Password": {"properties": {"a": {"default": "p9"}}},
         }});
         keys.mask_schema(&mut schema);
         let text = schema.to_string();
-        assert!((1..=5).all(|n| !text.contains(&format!("p{n}"))), "{text}");
+        assert!((1..=9).all(|n| !text.contains(&format!("p{n}"))), "{text}");
         assert_eq!(schema["properties"]["password"]["type"], "string");
         assert_eq!(schema["properties"]["user"]["default"], "ann");
     }

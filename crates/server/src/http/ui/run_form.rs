@@ -30,6 +30,7 @@ pub(super) fn form(name: &str, schema: &Value, hidden: &HiddenKeys) -> Form {
         field.is_secret = about["secret"] == true || hidden.has(name);
         if field.is_secret {
             field.value.clear();
+            field.choices.clear();
         }
         if kind == "boolean" {
             field.choices = vec![String::new(), "true".to_owned(), "false".to_owned()];

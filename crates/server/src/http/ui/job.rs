@@ -215,10 +215,13 @@ fn budgets_left(record: &JobRecord, budgets: &Budgets) -> String {
 
 /// Returns the message of an error. Of one without a message, all is shown that may be.
 pub(super) fn message(error: Option<&str>, hidden: &HiddenKeys) -> Option<String> {
-    let error = error?;
-    let message = json::field(error, "message").or_else(|| json::field(error, "error"));
-    let text = message.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    Some(text.unwrap_or_else(|| hidden.masked(error)))
+    error.map(|error| words_of(error).unwrap_or_else(|| hidden.masked(error)))
+}
+
+/// Returns what an error says in words, if it does.
+fn words_of(error: &str) -> Option<String> {
+    let words = json::field(error, "message").or_else(|| json::field(error, "error"))?;
+    serde_json::from_str(words.get()).ok()
 }
 
 /// An error as a page shows it: its message first.
@@ -226,14 +229,10 @@ fn error_text(error: &str, hidden: &HiddenKeys) -> String {
     let mut value: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
     hidden.mask(&mut value);
     let pretty = serde_json::to_string_pretty(&value).unwrap_or_else(|_| error.to_owned());
-    match message(Some(error), hidden) {
-        Some(message) if has_message(error) => format!("{message}\n\n{pretty}"),
-        _ => pretty,
+    match words_of(error) {
+        Some(words) => format!("{words}\n\n{pretty}"),
+        None => pretty,
     }
-}
-
-fn has_message(error: &str) -> bool {
-    ["message", "error"].iter().any(|name| json::field(error, name).is_some())
 }
 
 fn facts(record: &JobRecord, hidden: &HiddenKeys) -> Vec<Fact> {

@@ -23,6 +23,7 @@ pub(crate) mod jobs;
 pub(crate) mod limits;
 pub(crate) mod man;
 pub(crate) mod migrate;
+mod newest;
 pub(crate) mod operations;
 pub(crate) mod packs;
 pub(crate) mod queues;

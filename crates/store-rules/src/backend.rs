@@ -10,8 +10,8 @@
 //! are set-based SQL, so each backend has its own; what they decide is in [`crate::apply`].
 //!
 //! - [`enqueue`], [`unique`], [`report`], [`order`], [`limit`], [`queue`], [`schedule`], [`sweep`],
-//!   [`worker`], [`workflow`], [`browser_session`], [`leadership`], [`failover`]: the commands
-//!   [`operation`], [`worker`], [`workflow`], [`leadership`], [`failover`]: the commands
+//!   [`worker`], [`workflow`], [`operation`], [`browser_session`], [`leadership`], [`failover`]: the
+//!   commands
 
 pub mod browser_session;
 pub mod enqueue;

@@ -8,6 +8,7 @@
 //! - [`json`]: depth, syntax errors with line and column, the writer
 //! - [`duration`], [`time`]: durations and instants as users and the standard write them
 //! - [`fault`]: what is wrong with a request
+//! - [`id`]: parts of ids
 //! - [`keys`]: the keys of a job
 //! - [`placement`]: which workers a job wants
 //! - [`ojs`]: the Open Job Spec: envelopes, retry policies, errors, workers, queues
@@ -26,6 +27,7 @@ pub mod dead_letter;
 pub mod duration;
 pub mod execution;
 pub mod fault;
+pub mod id;
 pub mod json;
 pub mod keys;
 pub mod limit;

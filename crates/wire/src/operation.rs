@@ -16,7 +16,7 @@ use crate::execution::status::Status;
 use crate::fault::Fault;
 use crate::json::fields::{flag, given, known, no_others, text};
 use crate::time::{self, Rfc3339};
-use crate::{keys, schedule};
+use crate::{id, keys, schedule};
 
 const KNOWN: &[&str] = &["kind", "filter", "dry_run", "expected", "as_of", "reason"];
 const FILTER: &[&str] = &[
@@ -171,9 +171,9 @@ impl JobFilter {
             schedule: owned("schedule")?.map(|name| schedule::name(&name)).transpose()?,
             workflow: owned("workflow")?.map(|id| workflow(&id)).transpose()?,
             error: owned("error_contains")?,
-            id: owned("id")?.map(|id| digits("id", "first", &id)).transpose()?,
+            id: owned("id")?.map(|part| id::digits("id", "first", &part)).transpose()?,
             id_suffix: owned("id_suffix")?
-                .map(|id| digits("id_suffix", "last", &id))
+                .map(|part| id::digits("id_suffix", "last", &part))
                 .transpose()?,
             created_from: at("created_after")?,
             created_before: at("created_before")?,
@@ -341,17 +341,6 @@ fn read_keys(fields: &Map<String, Value>) -> Result<BTreeMap<String, String>, Fa
 
 fn workflow(id: &str) -> Result<WorkflowId, Fault> {
     id.parse().map_err(|_not| Fault::field("workflow", "must be the id of a workflow"))
-}
-
-/// Reads digits of an id, without hyphens.
-fn digits(field: &str, which: &str, text: &str) -> Result<String, Fault> {
-    let digits: String = text.chars().filter(|c| *c != '-').collect();
-    let are_digits =
-        (4..=32).contains(&digits.len()) && digits.chars().all(|digit| digit.is_ascii_hexdigit());
-    if !are_digits {
-        return Err(Fault::field(field, format!("must be the {which} 4 to 32 digits of an id")));
-    }
-    Ok(digits.to_ascii_lowercase())
 }
 
 #[cfg(test)]

@@ -100,13 +100,23 @@ impl Filter {
         &self,
         client: &Client,
     ) -> Result<Vec<outlast_cli_core::client::Query<'_>>, Failure> {
+        let statuses = (!self.status.is_empty()).then(|| self.status.join(","));
+        let mut query = vec![("status", statuses)];
+        query.extend(self.texts(client).await?);
+        query.extend(self.keys.iter().map(|pair| ("key", Some(pair.clone()))));
+        Ok(query)
+    }
+
+    /// The filters that are one text each, by the names that the server knows them by.
+    async fn texts(
+        &self,
+        client: &Client,
+    ) -> Result<[outlast_cli_core::client::Query<'_>; 8], Failure> {
         let worker = match &self.worker {
             Some(worker) => Some(workers::resolve(client, worker).await?),
             None => None,
         };
-        let statuses = (!self.status.is_empty()).then(|| self.status.join(","));
-        let mut query = vec![
-            ("status", statuses),
+        Ok([
             ("action_ref", self.action.clone()),
             ("queue", self.queue.clone()),
             ("worker", worker),
@@ -115,25 +125,18 @@ impl Filter {
             ("error_contains", self.error_contains.clone()),
             ("schedule", self.schedule.clone()),
             ("workflow", self.workflow.clone()),
-        ];
-        query.extend(self.keys.iter().map(|pair| ("key", Some(pair.clone()))));
-        Ok(query)
+        ])
     }
 
-    /// The selected statuses in which an order is allowed.
-    fn statuses(&self, order: Order) -> Result<Vec<&'static str>, Failure> {
-        let wanted = |status: &&str| {
-            self.status.is_empty() || self.status.iter().any(|wanted| wanted == status)
-        };
-        let left: Vec<&'static str> = order.allowed_by.iter().copied().filter(wanted).collect();
+    /// Refuses statuses in which an order is not allowed.
+    fn check_statuses(&self, order: Order) -> Result<(), Failure> {
         let is_allowed = |status: &&String| order.allowed_by.contains(&status.as_str());
-        let other = self.status.iter().find(|status| !is_allowed(status));
-        if let Some(status) = other {
-            let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
-            let message = format!("`{verb}` does not apply to jobs of status `{status}`");
-            return Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")));
-        }
-        Ok(left)
+        let Some(status) = self.status.iter().find(|status| !is_allowed(status)) else {
+            return Ok(());
+        };
+        let (verb, allowed) = (order.verb, order.allowed_by.join(", "));
+        let message = format!("`{verb}` does not apply to jobs of status `{status}`");
+        Err(Failure::usage(message).with_hint(format!("--status is one of {allowed}")))
     }
 }
 

@@ -11,7 +11,7 @@ use outlast_cli_core::output::{Column, ago, at, escape, fields, say, span, text_
 use serde_json::{Value, json};
 
 use super::follow::AWAY_MAX;
-use super::job_id::{DIGITS, digits, is_beginning};
+use super::newest::{self, Wanted};
 use super::{Target, field_flags};
 use crate::config::Environment;
 use crate::output;
@@ -63,8 +63,6 @@ pub(crate) struct One {
 
 pub(super) const OPERATIONS: [&str; 3] = ["api", "v1", "operations"];
 
-/// Longest page to request, and operations that are looked through for a part of an id.
-const PAGE_MAX: u32 = 500;
 /// How often an operation is looked at that is followed.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -89,35 +87,25 @@ const COLUMNS: &[Column] = &[
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
-    loop {
-        let missing = args.limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-        let query = [
-            ("running", args.running.then(|| "true".to_owned())),
-            ("limit", Some(missing.min(PAGE_MAX).to_string())),
-            ("cursor", cursor),
-        ];
-        let answer = client.get(&OPERATIONS, &query).await;
-        let answer = answer.map_err(|failure| field_flags::in_flags(failure, &[]))?;
-        found.extend(answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default());
-        cursor = at(&answer, "pagination.next_cursor").and_then(Value::as_str).map(Into::into);
-        if cursor.is_none() || u32::try_from(found.len()).is_ok_and(|count| count >= args.limit) {
-            break;
-        }
-    }
+    let running = [("running", args.running.then(|| "true".to_owned()))];
+    let wanted = Wanted {
+        path: &OPERATIONS,
+        filters: &running,
+        limit: args.limit,
+        cursor: args.cursor.clone(),
+    };
+    let listed = newest::list(&client, wanted).await;
+    let (found, cursor) = listed.map_err(|failure| field_flags::in_flags(failure, &[]))?;
     output::print_list(args.target.output, &found, COLUMNS)?;
     let words = if args.running { "no operation runs" } else { "there are no operations" };
     output::say_if_empty(args.target.output, &found, words);
-    if let Some(cursor) = cursor {
-        let shown = found.len();
-        say(&format!("{shown} shown; --limit shows more, --cursor {cursor} the next\n"));
-    }
+    newest::say_goes_on(found.len(), cursor);
     Ok(Exit::Ok)
 }
 
 async fn show(args: &Show, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let id = whole(&client, &args.id).await?;
+    let id = newest::whole_id(&client, &OPERATIONS, "operation", &args.id).await?;
     if args.follow {
         return follow(&client, &id, &args.target).await;
     }
@@ -128,7 +116,7 @@ async fn show(args: &Show, environment: &Environment) -> Result<Exit, Failure> {
 
 async fn stop(args: &One, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let id = whole(&client, &args.id).await?;
+    let id = newest::whole_id(&client, &OPERATIONS, "operation", &args.id).await?;
     let [api, version, operations] = OPERATIONS;
     let path = [api, version, operations, &id, "stop"];
     let operation = output::data(client.post(&path, &json!({})).await?);
@@ -253,37 +241,6 @@ fn details(operation: &Value) -> String {
         ("ended", when(operation, "ended")),
         ("jobs a second", text("rate_per_second")),
     ])
-}
-
-/// The whole id of an operation, from its beginning or its end. What cannot be an id is left to the
-/// server to refuse.
-async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
-    let part = digits(given);
-    if !is_beginning(given) || part.len() == DIGITS {
-        return Ok(given.to_owned());
-    }
-    let answer = client.get(&OPERATIONS, &[("limit", Some(PAGE_MAX.to_string()))]).await?;
-    let listed = answer.get("data").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let fits = |id: &String| digits(id).starts_with(&part) || digits(id).ends_with(&part);
-    let found: Vec<String> = listed.iter().map(|it| text_at(it, "id")).filter(fits).collect();
-    match found.as_slice() {
-        [one] => Ok(one.clone()),
-        [] => {
-            let message = format!(
-                "no operation's id begins or ends with {given} among the newest {PAGE_MAX}"
-            );
-            let hint = "`outlast operations list` shows ids";
-            Err(Failure::new(Exit::NotFound, message).with_hint(hint))
-        }
-        several => {
-            let message = format!(
-                "{given} is ambiguous: the ids of these operations begin or end so\n{}",
-                several.join("\n")
-            );
-            let hint = "give more digits, of its end or its beginning";
-            Err(Failure::new(Exit::Conflict, message).with_hint(hint))
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Target;
 use super::job_id::{DIGITS, digits, is_beginning};
+use super::newest::with_part;
 use crate::config::Environment;
 use crate::output::{self, Format};
 
@@ -43,7 +44,7 @@ pub(crate) struct End {
 
 const SESSIONS: [&str; 3] = ["api", "v1", "sessions"];
 
-/// How many sessions are looked at for one of which a part of the id is given: the latest.
+/// How many sessions are looked through for a part of an id: the latest ones.
 const SEARCHED: u32 = 1_000;
 
 pub(crate) async fn run(command: Command, environment: &Environment) -> Result<Exit, Failure> {
@@ -85,7 +86,7 @@ async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
         return Ok(given.to_owned());
     }
     let answer = client.get(&SESSIONS, &[("limit", Some(SEARCHED.to_string()))]).await?;
-    match &matching(rows(&answer), given)[..] {
+    match &with_part(rows(&answer), given)[..] {
         [one] => Ok(one.clone()),
         [] => Err(Failure::new(
             Exit::NotFound,
@@ -97,13 +98,6 @@ async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
             Err(Failure::usage(message).with_hint("give more of the id, best its end"))
         }
     }
-}
-
-/// The ids that begin or end with these digits.
-fn matching(sessions: &[Value], given: &str) -> Vec<String> {
-    let part = digits(given);
-    let ids = sessions.iter().map(|session| text_at(session, "id"));
-    ids.filter(|id| digits(id).starts_with(&part) || digits(id).ends_with(&part)).collect()
 }
 
 fn rows(answer: &Value) -> &[Value] {
@@ -137,14 +131,5 @@ mod tests {
         let shown =
             Table::of(&[session("01a1fcae-2d50-72c9-9c67-56e57a9c8e01")], COLUMNS).to_string();
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-    }
-
-    #[test]
-    fn session_is_found_by_the_beginning_or_the_end_of_its_id() {
-        let ids = ["01a1fcae-2d50-72c9-9c67-56e57a9c8e01", "01a1fcae-2d50-72c9-9c67-56e57a9c8e02"];
-        let all = ids.map(session);
-        assert_eq!(matching(&all, "7a9c-8e02"), [ids[1]]);
-        assert_eq!(matching(&all, "01A1FCAE"), ids);
-        assert!(matching(&all, "ffff").is_empty());
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use self::drawing::{Drawing, width};
 use super::await_end::{Awaited, REQUEST_WAIT};
+use super::newest::{self, Wanted};
 use super::{Target, field_flags};
 use crate::config::Environment;
 use crate::output::{self, Format};
@@ -73,9 +74,6 @@ pub(crate) struct One {
 
 const WORKFLOWS: [&str; 3] = ["api", "v1", "workflows"];
 
-/// Longest page to request.
-const PAGE_MAX: u32 = 500;
-
 /// How often a workflow is looked at that is watched.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -124,31 +122,19 @@ const COLUMNS: &[Column] = &[
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
-    let (mut found, mut cursor) = (Vec::new(), args.cursor.clone());
-    loop {
-        let missing = args.limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
-        let query = [
-            ("status", args.status.clone()),
-            ("name", args.name.clone()),
-            ("limit", Some(missing.min(PAGE_MAX).to_string())),
-            ("cursor", cursor),
-        ];
-        let answer = client.get(&WORKFLOWS, &query).await.map_err(in_flags)?;
-        let page = answer.get("data").and_then(Value::as_array).cloned().unwrap_or_default();
-        found.extend(page);
-        cursor = at(&answer, "pagination.next_cursor").and_then(Value::as_str).map(Into::into);
-        if cursor.is_none() || u32::try_from(found.len()).is_ok_and(|count| count >= args.limit) {
-            break;
-        }
-    }
+    let filters = [("status", args.status.clone()), ("name", args.name.clone())];
+    let wanted = Wanted {
+        path: &WORKFLOWS,
+        filters: &filters,
+        limit: args.limit,
+        cursor: args.cursor.clone(),
+    };
+    let (found, cursor) = newest::list(&client, wanted).await.map_err(in_flags)?;
     output::print_list(args.target.output, &found, COLUMNS)?;
     let is_filtered = args.status.is_some() || args.name.is_some();
     let words = if is_filtered { "no workflow matches" } else { "there are no workflows" };
     output::say_if_empty(args.target.output, &found, words);
-    if let Some(cursor) = cursor {
-        let shown = found.len();
-        say(&format!("{shown} shown; --limit shows more, --cursor {cursor} the next\n"));
-    }
+    newest::say_goes_on(found.len(), cursor);
     Ok(Exit::Ok)
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::decide::Rule;
+use crate::id;
 use crate::job_filter::narrowed;
 
 /// Which jobs an operation is about, and how that was decided.
@@ -102,7 +103,11 @@ impl Definition {
             workflow: filter.workflow,
             error: filter.error.clone(),
             id_suffix: filter.id_suffix.clone(),
-            ids: filter.id.as_deref().map(range),
+            ids: filter
+                .id
+                .as_deref()
+                .map(id::that_begin)
+                .map(|(first, last)| (JobId(first), JobId(last))),
             created_from: filter.created_from,
             created_before: filter.created_before,
             ..JobQuery::all(page)
@@ -122,15 +127,6 @@ impl Definition {
     pub(crate) fn rule(&self, as_of: Timestamp) -> Rule {
         Rule { kind: self.kind, as_of, is_lasting: self.filter.is_lasting(self.kind) }
     }
-}
-
-/// Returns the first and the last id that begin with these digits.
-fn range(digits: &str) -> (JobId, JobId) {
-    let id = |fill: &str| {
-        let fill = fill.repeat(32_usize.saturating_sub(digits.len()));
-        JobId(Uuid::from_u128(u128::from_str_radix(&format!("{digits}{fill}"), 16).unwrap_or(0)))
-    };
-    (id("0"), id("f"))
 }
 
 #[cfg(test)]

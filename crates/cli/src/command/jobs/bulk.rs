@@ -5,16 +5,14 @@ use std::io::IsTerminal as _;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
+use outlast_core::limits::OPERATION_TYPED_ABOVE;
 use serde_json::{Map, Value, json};
 
 use super::{Filter, Many, Order, nothing};
 use crate::command::batch::{answered, confirm};
+use crate::command::field_flags;
 use crate::command::operations::{OPERATIONS, follow, left_running};
-use crate::command::{field_flags, workers};
 use crate::output::{self, Format};
-
-/// Above how many jobs a person types the number.
-const TYPED_ABOVE: u64 = 100;
 
 /// The flags that set the fields of a request.
 const FLAGS: &[(&str, &str)] = &[
@@ -37,7 +35,7 @@ const COLUMNS: &[Column] = &[
 
 /// Counts the jobs, or begins an operation on them and follows it.
 pub(super) async fn run(args: &Many, client: &Client, order: Order) -> Result<Exit, Failure> {
-    args.filter.statuses(order)?;
+    args.filter.check_statuses(order)?;
     let mut body = json!({"kind": order.verb, "filter": filter(&args.filter, client).await?});
     if let Some(reason) = &args.reason {
         body["reason"] = json!(reason);
@@ -85,21 +83,7 @@ async fn send(client: &Client, body: &Value) -> Result<Value, Failure> {
 /// The filters as the server takes them.
 async fn filter(given: &Filter, client: &Client) -> Result<Value, Failure> {
     let mut filter = Map::new();
-    let worker = match &given.worker {
-        Some(worker) => Some(workers::resolve(client, worker).await?),
-        None => None,
-    };
-    let texts = [
-        ("action_ref", &given.action),
-        ("queue", &given.queue),
-        ("worker", &worker),
-        ("created_after", &given.since),
-        ("created_before", &given.before),
-        ("error_contains", &given.error_contains),
-        ("schedule", &given.schedule),
-        ("workflow", &given.workflow),
-    ];
-    for (name, value) in texts {
+    for (name, value) in given.texts(client).await? {
         if let Some(value) = value {
             filter.insert(name.to_owned(), json!(value));
         }
@@ -153,11 +137,11 @@ async fn preview(args: &Many, client: &Client, counted: &Value) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-/// Asks a person; for many jobs, for their number.
+/// Asks whether to go on; with many jobs, the answer is their number.
 fn ask(counted: &Value, order: Order) -> Result<(), Failure> {
     let question = format!("{} {}, {}?", order.verb, count(counted), text_at(counted, "selection"));
     let matched = matched(counted);
-    if matched <= TYPED_ABOVE {
+    if matched <= OPERATION_TYPED_ABOVE {
         return confirm(&question);
     }
     say(&format!("{question} Type {matched} to go on: "));

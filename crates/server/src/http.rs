@@ -15,6 +15,7 @@ mod admission;
 mod catalog;
 mod commit_watch;
 mod csrf;
+mod cursor;
 mod dead_letters;
 mod doctor;
 mod enqueue;
@@ -172,8 +173,7 @@ async fn wrong_method(State(app): State<App>, request: Request) -> Response {
 /// Responds if there is no route. Clients that may not read do not learn which routes exist.
 async fn nowhere(app: App, request: Request, failure: fn(&Method, &str) -> ApiError) -> Response {
     let responder = Responder::of(&request);
-    let req = ApiRequest::new(app, request).signed_in().await;
-    let refused = match req.and_then(|req| req.allowed(Scope::Read)) {
+    let refused = match ApiRequest::of_browser(app, request, Scope::Read).await {
         Ok(req) => failure(req.method(), req.path()),
         Err(refused) => refused,
     };

@@ -86,25 +86,11 @@ impl Filter {
     /// Whether every job is listed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.fields().iter().all(|(_, value)| value.is_empty())
-    }
-
-    /// Its fields by their names in a query.
-    #[must_use]
-    pub fn fields(&self) -> [(&'static str, &str); 11] {
-        [
-            ("status", &self.status),
-            ("queue", &self.queue),
-            ("action_ref", &self.action_ref),
-            ("worker", &self.worker),
-            ("key", &self.key),
-            ("error_contains", &self.error_contains),
-            ("id", &self.id),
-            ("schedule", &self.schedule),
-            ("workflow", &self.workflow),
-            ("created_after", &self.created_after),
-            ("created_before", &self.created_before),
-        ]
+        let Self { status, queue, action_ref, worker, key, error_contains, .. } = self;
+        let Self { id, schedule, workflow, created_after, created_before, .. } = self;
+        let words = [status, queue, action_ref, worker, key, error_contains];
+        let others = [id, schedule, workflow, created_after, created_before];
+        words.into_iter().chain(others).all(String::is_empty)
     }
 }
 

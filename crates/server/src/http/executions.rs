@@ -10,7 +10,7 @@ mod wait;
 
 pub(super) use create::create;
 pub(super) use detail::{cancel, rerun, retry, run_now};
-pub(super) use list::asked;
+pub(super) use list::{asked, keys};
 pub(super) use view::status;
 pub(super) use wait::asked as wait_asked;
 

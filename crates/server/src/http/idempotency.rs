@@ -83,14 +83,10 @@ pub(super) fn request(endpoint: Endpoint, tenant: Option<&str>, body: &[u8]) -> 
     hash(&[name, tenant.unwrap_or_default().as_bytes(), body])
 }
 
-/// Identifies a request that begins a workflow.
-pub(super) fn workflow_request(tenant: Option<&str>, body: &[u8]) -> Fingerprint {
-    hash(&[b"workflow", tenant.unwrap_or_default().as_bytes(), body])
-}
-
-/// Identifies a request that begins an operation.
-pub(super) fn operation_request(tenant: Option<&str>, body: &[u8]) -> Fingerprint {
-    hash(&[b"operation", tenant.unwrap_or_default().as_bytes(), body])
+/// Identifies a request that begins a `kind`, such as `workflow`, as text.
+pub(super) fn begins(kind: &str, tenant: Option<&str>, body: &[u8]) -> String {
+    let digest = hash(&[kind.as_bytes(), tenant.unwrap_or_default().as_bytes(), body]);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Hashes parts with their lengths, so that different lists of parts differ.

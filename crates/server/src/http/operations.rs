@@ -4,12 +4,12 @@ use outlast_core::operation::{OperationId, OperationKind, OperationStatus};
 use outlast_core::time::Timestamp;
 use outlast_store::operation::{OperationQuery, OperationRecord};
 use outlast_store::record::JobRecord;
-use outlast_wire::Fault;
 use outlast_wire::json::{self, Object};
 use outlast_wire::ojs::error::Code;
 use outlast_wire::operation::{self, OperationRequest};
 
 use super::App;
+use super::cursor;
 use super::error::{ApiError, Missing};
 use super::executions;
 use super::idempotency::{self, IdempotencyKey};
@@ -63,12 +63,17 @@ pub(super) fn routes() -> Routes {
         )
 }
 
+/// Returns what an operation needs: as much as the same order to a single job.
+pub(super) const fn scope_of(kind: OperationKind) -> Scope {
+    match kind {
+        OperationKind::Cancel => Scope::Produce,
+        OperationKind::Retry => Scope::Operate,
+    }
+}
+
 /// Refuses who may not give such an order to a single job.
 fn may(req: &ApiRequest, kind: OperationKind) -> Result<(), ApiError> {
-    match kind {
-        OperationKind::Cancel => Ok(()),
-        OperationKind::Retry => req.require(Scope::Operate, "a retry of jobs"),
-    }
+    req.require(scope_of(kind), &format!("a {} of jobs", kind.as_str()))
 }
 
 pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -78,13 +83,11 @@ pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
     may(&req, request.kind)?;
     let key = IdempotencyKey::of(&req)?;
     let tenant = req.tenant()?;
-    let digest = idempotency::operation_request(tenant.as_deref(), &body);
-    let hexadecimal = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let digest = || idempotency::begins("operation", tenant.as_deref(), &body);
+    let request_digest = key.is_some().then(digest);
     let dry_run = request.dry_run;
-    let definition = Definition {
-        request: key.is_some().then_some(hexadecimal),
-        ..definition(&req.app, request, tenant).await?
-    };
+    let definition =
+        Definition { request: request_digest, ..definition(&req.app, request, tenant).await? };
     let engine = &req.app.engine;
     if dry_run {
         let counted = count(engine, &definition, definition.as_of).await?;
@@ -121,18 +124,15 @@ pub(super) async fn definition(
 }
 
 async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
-    let page = req.page()?;
+    let asked = req.page()?;
     let running = req.query("running").map(|_| req.flag("running")).transpose()?;
-    let after = page.cursor.as_deref().map(cursor).transpose()?;
-    let limit = page.limit.saturating_add(1);
-    let mut found =
-        req.app.engine.store().operations(OperationQuery { running, after, limit }).await?;
-    let fits = usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let more = found.len() > fits;
-    found.truncate(fits);
-    let next = found.last().filter(|_| more).map(|it| format!("{}.{}", it.created.0, it.id));
+    let after = asked.cursor.as_deref().map(cursor::read).transpose()?;
+    let (found, next) = page(&req, OperationQuery { running, after, limit: asked.limit }).await?;
     let now = req.app.now().await?;
-    let all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
+    let mut all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
+    if let Some(tenant) = req.tenant()? {
+        all.retain(|operation| operation.definition.tenant.as_ref() == Some(&tenant));
+    }
     Ok(ApiResponse::object(|object| {
         object.array("data", &all, |out, operation| {
             let mut object = Object::begin(out);
@@ -140,17 +140,22 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.end();
         });
         object.object("pagination", |object| {
-            object.number("limit", page.limit);
+            object.number("limit", asked.limit);
             object.text_or_null("next_cursor", next.as_deref());
         });
     }))
 }
 
-fn cursor(text: &str) -> Result<(Timestamp, OperationId), Fault> {
-    let parts = text
-        .split_once('.')
-        .and_then(|(at, id)| Some((Timestamp(at.parse().ok()?), id.parse::<OperationId>().ok()?)));
-    parts.ok_or_else(|| Fault::field("cursor", "is not a cursor from this server"))
+/// Returns a page of operations, and where the next one begins.
+pub(super) async fn page(
+    req: &ApiRequest,
+    query: OperationQuery,
+) -> Result<(Vec<OperationRecord>, Option<String>), ApiError> {
+    let limit = query.limit;
+    let query = OperationQuery { limit: limit.saturating_add(1), ..query };
+    let mut found = req.app.engine.store().operations(query).await?;
+    let next = cursor::next(&mut found, limit, |last| cursor::write(last.created, last.id));
+    Ok((found, next))
 }
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

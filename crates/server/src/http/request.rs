@@ -28,6 +28,7 @@ use super::error::ApiError;
 use super::sign_in::{self, SignedIn};
 use crate::access::{Credentials, Denied, KnownToken, Principal, Scope};
 use crate::connections::Peer;
+use crate::id;
 use crate::intake::ANONYMOUS;
 use crate::tls::CertificateNames;
 
@@ -74,6 +75,15 @@ impl ApiRequest {
             is_update: false,
             body_max,
         }
+    }
+
+    /// Lets a request in that may come from a browser, if its token or session allows what it needs.
+    pub(super) async fn of_browser(
+        app: App,
+        request: Request<Body>,
+        permission: Scope,
+    ) -> Result<Self, ApiError> {
+        Self::new(app, request).signed_in().await?.allowed(permission)
     }
 
     /// Looks up whether a browser is signed in. What comes with a header of its own is no browser's.
@@ -364,29 +374,13 @@ impl ApiRequest {
     /// matter.
     pub(crate) fn ids(&self) -> Result<Option<(Uuid, Uuid)>, ApiError> {
         let Some(prefix) = self.query("id") else { return Ok(None) };
-        let digits: String = prefix.chars().filter(|c| *c != '-').collect();
-        let whole = |fill: &str| {
-            let digits = format!("{digits}{}", fill.repeat(32_usize.saturating_sub(digits.len())));
-            u128::from_str_radix(&digits, 16).map(Uuid::from_u128)
-        };
-        let is_prefix = (4..=32).contains(&digits.len())
-            && digits.chars().all(|digit| digit.is_ascii_hexdigit());
-        match (whole("0"), whole("f")) {
-            (Ok(first), Ok(last)) if is_prefix => Ok(Some((first, last))),
-            _ => Err(Fault::field("id", "must be the first 4 to 32 digits of an id").into()),
-        }
+        Ok(Some(id::that_begin(&outlast_wire::id::digits("id", "first", &prefix)?)))
     }
 
     /// Returns the digits that an id ends with, from the parameter `id_suffix`, without hyphens.
     pub(crate) fn id_suffix(&self) -> Result<Option<String>, Fault> {
-        let Some(suffix) = self.query("id_suffix") else { return Ok(None) };
-        let digits: String = suffix.chars().filter(|c| *c != '-').collect();
-        let is_suffix = (4..=32).contains(&digits.len())
-            && digits.chars().all(|digit| digit.is_ascii_hexdigit());
-        if !is_suffix {
-            return Err(Fault::field("id_suffix", "must be the last 4 to 32 digits of an id"));
-        }
-        Ok(Some(digits.to_ascii_lowercase()))
+        let suffix = self.query("id_suffix");
+        suffix.map(|suffix| outlast_wire::id::digits("id_suffix", "last", &suffix)).transpose()
     }
 
     /// Returns a comma-separated list in the query.
@@ -440,19 +434,19 @@ impl ApiRequest {
         }
     }
 
-    /// The same with the address that the request came from, where there is a connection.
-    pub(crate) fn by_from(&self) -> String {
-        let peer = self.parts.extensions.get::<Arc<Peer>>();
-        let from = peer.map(|peer| format!(" from {}", peer.address())).unwrap_or_default();
-        format!("{}{from}", self.by())
-    }
-
     /// Returns the client and its token, for the event log.
     pub(crate) fn by(&self) -> String {
         let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
         let agent = agent.chars().take(100).collect::<String>();
         let who = self.who.as_ref().map_or(ANONYMOUS, |token| &token.name);
         format!("api: {who} ({agent})")
+    }
+
+    /// The same with the address that the request came from, where there is a connection.
+    pub(crate) fn by_from(&self) -> String {
+        let peer = self.parts.extensions.get::<Arc<Peer>>();
+        let from = peer.map(|peer| format!(" from {}", peer.address())).unwrap_or_default();
+        format!("{}{from}", self.by())
     }
 }
 

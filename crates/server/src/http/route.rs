@@ -178,7 +178,7 @@ impl Route {
     }
 }
 
-/// Keeps a response out of caches that others may share: they do not take a cookie for a right to read.
+/// Keeps a response out of shared caches, which would give others what a cookie let one reader see.
 fn not_cached(mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(no_store);

@@ -8,6 +8,7 @@ use outlast_wire::json::Object;
 use outlast_wire::ojs::error::Code;
 use uuid::Uuid;
 
+use super::cursor;
 use super::error::{ApiError, Missing};
 use super::request::ApiRequest;
 use super::response::ApiResponse;
@@ -61,11 +62,8 @@ pub(super) async fn page(
     let now = req.app.now().await?;
     let query = SessionQuery { token: own(req), now, before, limit: limit.saturating_add(1) };
     let mut found = req.app.engine.store().browser_sessions(query).await?;
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = found.len() > limit;
-    found.truncate(limit);
-    // Of a token that is gone: nothing can be done with it any more.
-    let next = found.last().filter(|_| more).map(|last| last.id);
+    let next = cursor::next(&mut found, limit, |last| last.id);
+    // Sessions of tokens that are gone are left out: they allow nothing any more.
     let access = &req.app.engine.settings().access;
     if !access.is_open() {
         found.retain(|session| access.of_session(&session.token).is_some());

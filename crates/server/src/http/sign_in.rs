@@ -138,15 +138,7 @@ async fn find(app: &App, secret: Fingerprint) -> Result<Option<Arc<BrowserSessio
     let sign_ins = &app.sign_ins;
     let known = match sign_ins.remembered(&secret, boot_time()) {
         Some(known) => known,
-        None => {
-            let _turn = sign_ins.lookups.acquire().await;
-            // It is as old as the question, not as the answer.
-            let at = boot_time();
-            let session = app.engine.store().browser_session(secret).await?.map(Arc::new);
-            let known = Known { at, session };
-            sign_ins.remember(secret, known.clone());
-            known
-        }
+        None => look_up(app, secret).await?,
     };
     let now = app.now().await?;
     let Some(session) = known.session.filter(|session| session.expires > now) else {
@@ -165,6 +157,21 @@ async fn find(app: &App, secret: Fingerprint) -> Result<Option<Arc<BrowserSessio
         });
     }
     Ok(Some(session))
+}
+
+/// Asks the store for a session, unless another request has meanwhile.
+async fn look_up(app: &App, secret: Fingerprint) -> Result<Known, ApiError> {
+    let sign_ins = &app.sign_ins;
+    let _turn = sign_ins.lookups.acquire().await;
+    // It is as old as the question, not as the answer.
+    let at = boot_time();
+    if let Some(known) = sign_ins.remembered(&secret, at) {
+        return Ok(known);
+    }
+    let session = app.engine.store().browser_session(secret).await?.map(Arc::new);
+    let known = Known { at, session };
+    sign_ins.remember(secret, known.clone());
+    Ok(known)
 }
 
 /// Signs a browser in.

@@ -102,8 +102,7 @@ pub(super) fn routes() -> Routes {
 async fn show(app: App, request: Request) -> Response {
     let is_head = request.method() == http::Method::HEAD;
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).signed_in().await;
-    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
+    let req = match ApiRequest::of_browser(app.clone(), request, Scope::Read).await {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::time::Span;
 use outlast_core::workflow::WorkflowId;
 use outlast_store::workflow::WorkflowQuery;
 use outlast_wire::Fault;
 use outlast_wire::ojs::error::Code;
 use outlast_wire::workflow::{
-    Pagination, Source, Status, WorkflowList, WorkflowRequest, WorkflowView, document, read, status,
+    Pagination, Source, Status, WorkflowList, WorkflowRequest, document, read, status,
 };
 use outlast_workflow::Definition;
 use tokio::time::Instant;
 
 use super::App;
 use super::commit_watch::CommitWatch;
+use super::cursor;
 use super::error::{ApiError, Missing};
 use super::executions;
 use super::idempotency::{self, IdempotencyKey};
@@ -125,8 +126,7 @@ pub(super) fn repeat(
     body: &[u8],
 ) -> Result<Option<Repeat>, ApiError> {
     let Some(key) = IdempotencyKey::of(req)? else { return Ok(None) };
-    let request = idempotency::workflow_request(tenant, body);
-    let request = request.iter().map(|byte| format!("{byte:02x}")).collect();
+    let request = idempotency::begins("workflow", tenant, body);
     Ok(Some(Repeat { key: key.fingerprint(), request }))
 }
 
@@ -151,27 +151,14 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
         status: status.map(|status: Status| status.as_str().to_owned()),
         name: req.query("name"),
         tenant: req.tenant()?,
-        after: page.cursor.as_deref().map(cursor).transpose()?,
+        after: page.cursor.as_deref().map(cursor::read).transpose()?,
         limit: page.limit.saturating_add(1),
     };
     let mut workflows = view::list(&req.app.engine, query).await?;
-    let fits = usize::try_from(page.limit).unwrap_or(usize::MAX);
-    let more = workflows.len() > fits;
-    workflows.truncate(fits);
-    let next_cursor = workflows.last().filter(|_| more).map(cursor_of);
+    let next_cursor =
+        cursor::next(&mut workflows, page.limit, |last| cursor::write(last.created, last.id));
     let pagination = Pagination { limit: page.limit, next_cursor };
     Ok(ApiResponse::ok(WorkflowList { workflows, pagination }.document()))
-}
-
-fn cursor_of(last: &WorkflowView) -> String {
-    format!("{}.{}", last.created.0, last.id)
-}
-
-fn cursor(text: &str) -> Result<(Timestamp, WorkflowId), Fault> {
-    let parts = text
-        .split_once('.')
-        .and_then(|(at, id)| Some((Timestamp(at.parse().ok()?), id.parse::<WorkflowId>().ok()?)));
-    parts.ok_or_else(|| Fault::field("cursor", "is not a cursor from this server"))
 }
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {

@@ -19,6 +19,14 @@ impl<T> Looks<T> {
         self.tasks.is_empty()
     }
 
+    /// Whether one of them is about this.
+    pub(super) fn are_about(&self, it: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.about.values().any(|about| about == it)
+    }
+
     /// Begins to look.
     pub(super) fn begin(&mut self, about: T, look: impl Future<Output = ()> + Send + 'static) {
         let task = self.tasks.spawn(look);
@@ -46,7 +54,9 @@ mod tests {
         let mut looks = Looks::new();
         looks.begin("calm", std::future::pending());
         looks.begin("panics", async { panic!("on purpose") });
+        assert!(looks.are_about(&"calm") && looks.are_about(&"panics"));
         assert_eq!(looks.ended().await, Some("panics"));
+        assert!(looks.are_about(&"calm") && !looks.are_about(&"panics"));
         assert!(!looks.is_empty(), "the calm one goes on");
         let mut none = Looks::<&str>::new();
         assert_eq!(none.ended().await, None);

@@ -26,13 +26,8 @@ const STEP_IN: Span = Span::from_secs(3);
 
 /// Looks again and again at which operations run.
 pub(super) async fn run(engine: Engine) {
-    let mut monitor = Monitor {
-        pace: Arc::default(),
-        looks: Looks::new(),
-        under_way: HashSet::new(),
-        unreadable: HashSet::new(),
-        engine,
-    };
+    let mut monitor =
+        Monitor { pace: Arc::default(), looks: Looks::new(), unreadable: HashSet::new(), engine };
     loop {
         if let Err(error) = monitor.begin().await {
             let shared = monitor.engine.shared();
@@ -46,8 +41,6 @@ struct Monitor {
     engine: Engine,
     pace: Arc<Pace>,
     looks: Looks<OperationId>,
-    /// Which operations these are about.
-    under_way: HashSet<OperationId>,
     /// Those that cannot be read, which the log has named.
     unreadable: HashSet<OperationId>,
 }
@@ -67,7 +60,7 @@ impl Monitor {
         for record in running {
             let is_left = now.since(record.updated) > STEP_IN;
             let is_ours = record.runner == Some(self.engine.server_id());
-            if (is_left || is_ours) && !self.under_way.contains(&record.id) {
+            if (is_left || is_ours) && !self.looks.are_about(&record.id) {
                 self.go_on(record, is_ours);
             }
         }
@@ -88,7 +81,6 @@ impl Monitor {
         if !is_ours {
             tracing::info!(operation = %id, "goes on with an operation that another server left");
         }
-        self.under_way.insert(id);
         let (engine, pace) = (self.engine.clone(), Arc::clone(&self.pace));
         self.looks.begin(id, take_steps(engine, operation, pace));
     }
@@ -100,9 +92,8 @@ impl Monitor {
             tokio::select! {
                 () = tokio::time::sleep_until(end) => return,
                 () = self.engine.shared().operations_wanted.notified() => return,
-                Some(id) = self.looks.ended(), if !self.looks.is_empty() => {
-                    self.under_way.remove(&id);
-                }
+                // It may be begun again.
+                Some(_) = self.looks.ended(), if !self.looks.is_empty() => {}
             }
         }
     }

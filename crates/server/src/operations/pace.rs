@@ -1,5 +1,6 @@
 //! How fast operations go: the steps of all that run at this server follow each other, so that what
-//! others send is delayed by a small command now and then, and never by a large one.
+//! others send is delayed by a small command now and then, and never by a large one. So do their reads, which
+//! would else take all connections from requests where few jobs match.
 
 use std::time::Duration;
 
@@ -14,20 +15,30 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How many jobs a step has that comes after the shortest time.
 const STEP: usize = 30;
 
-/// Whose turn it is, and when the latest step began.
+/// Whose turn it is to take a step or to read.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<Option<Instant>>);
+pub(crate) struct Pace {
+    /// When the latest step began.
+    latest: Mutex<Option<Instant>>,
+    reading: Mutex<()>,
+}
 
 impl Pace {
     /// Waits for a turn; returns how many jobs the step may have.
     pub(crate) async fn step(&self) -> usize {
-        let mut latest = self.0.lock().await;
+        let mut latest = self.latest.lock().await;
         let now = Instant::now();
         let begins = latest.map_or(now, |latest| now.max(latest + PAUSE));
         tokio::time::sleep_until(begins).await;
         let size = size_after(latest.map(|latest| begins - latest));
         *latest = Some(begins);
         size
+    }
+
+    /// Reads when it is this operation's turn.
+    pub(crate) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
+        let _turn = self.reading.lock().await;
+        reading.await
     }
 }
 

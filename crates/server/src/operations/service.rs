@@ -1,5 +1,7 @@
 //! Requests about operations: begin, find, list, stop.
 
+use std::time::Duration;
+
 use outlast_core::operation::{OperationId, OperationStatus};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
@@ -18,6 +20,9 @@ use crate::id;
 
 /// The time in ids that follow from an `Idempotency-Key`.
 const TIME_OF_KEYS: Timestamp = Timestamp(0);
+/// How often a stop is tried while another server takes steps, and the pause between two tries.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(3);
 
 /// Why a request about an operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +87,9 @@ pub(crate) async fn begin(
         Some(key) => OperationId(id::of_digest(TIME_OF_KEYS, key)),
         None => OperationId(Uuid::now_v7()),
     };
-    if let Some(before) = before(engine, id, &definition).await? {
+    if author.key.is_some()
+        && let Some(before) = before(engine, id, &definition).await?
+    {
         return Ok(Begun::Before(before));
     }
     if let Some(expected) = definition.expected {
@@ -217,10 +224,6 @@ pub(crate) async fn stop(
     }
     Err(Unavailable::new("the operation is being written by another server").into())
 }
-
-/// How often a stop is tried while another server takes steps, and the pause between two tries.
-const TRIES: u32 = 100;
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(3);
 
 #[cfg(test)]
 mod tests {

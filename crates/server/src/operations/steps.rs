@@ -48,7 +48,8 @@ pub(crate) async fn go_on(
     let written = Instant::now();
     let mut steps =
         Steps { engine, pace, rule, by, tenant: definition.tenant.clone(), record, written };
-    let mut page = match read(engine, &definition, as_of, steps.record.reached.clone()).await {
+    let first = read(engine, &definition, as_of, steps.record.reached.clone());
+    let mut page = match pace.read(first).await {
         Ok(page) => page,
         Err(error) => return steps.failed(error).await,
     };
@@ -56,7 +57,7 @@ pub(crate) async fn go_on(
         let next = page.next.clone();
         let ahead = async {
             match next {
-                Some(_) => read(engine, &definition, as_of, next).await.map(Some),
+                Some(_) => pace.read(read(engine, &definition, as_of, next)).await.map(Some),
                 None => Ok(None),
             }
         };

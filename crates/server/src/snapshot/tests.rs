@@ -44,7 +44,7 @@ async fn all_who_look_within_a_second_share_one_read_and_without_one_there_is_no
     assert_eq!(next.counted_at, Timestamp(5_000));
 }
 
-/// A read of a slow store is not made again for each who asked while it went on.
+/// While a slow store is read, other requests wait for that read and make none of their own.
 #[tokio::test]
 async fn who_had_to_wait_takes_what_was_read_meanwhile() {
     let (store, engine) = start();

@@ -209,3 +209,41 @@ async fn only_so_many_operations_run_at_a_time() {
     let error = api.post(OPERATIONS, body).await.refused(409, "conflict");
     assert!(error["message"].as_str().is_some_and(|words| words.contains("too many operations")));
 }
+
+/// A page offers to change the jobs that it lists, and no others.
+#[tokio::test]
+async fn all_that_match_are_those_that_the_page_lists() {
+    let api = Api::start();
+    let list = "/jobs?status=failed&key=a%3D1&key=b%3D2&id_suffix=beef&limit=10";
+    let page = api.get(list).await.text;
+    let link = page.split("operations/new?").nth(1).and_then(|rest| rest.split('"').next());
+    let link = link.expect("a link").replace("&#38;", "&").replace("&amp;", "&");
+    let mut given: Vec<&str> = link.split('&').collect();
+    given.sort_unstable();
+    let expected = ["id_suffix=beef", "key=a%3D1", "key=b%3D2", "kind=retry", "status=failed"];
+    assert_eq!(given, expected);
+    let asked = api.get(&format!("/operations/new?{link}")).await;
+    assert_eq!(asked.status, 200, "{}", asked.text);
+    assert!(asked.text.contains("a=1") && asked.text.contains("b=2"), "{}", asked.text);
+    assert!(asked.text.contains("beef"), "{}", asked.text);
+    let twice = api.get("/operations/new?kind=retry&key=a%3D1&key=a%3D2").await;
+    assert!(twice.text.contains("has two values for"), "{}", twice.text);
+}
+
+#[tokio::test]
+async fn tenants_list_their_own_operations_only() {
+    let api = Api::start();
+    let body = request("cancel", json!({"queue": "mail"}));
+    let mine = send(&api, body.clone(), &[("x-ojs-tenant", "a")]).await.expect(201);
+    send(&api, body, &[("x-ojs-tenant", "b")]).await.expect(201);
+    let listed = async |tenant: Option<&str>| {
+        let request = Request::get(OPERATIONS);
+        let request = tenant.into_iter().fold(request, |it, name| it.header("x-ojs-tenant", name));
+        let reply = api.send(request.body(Body::empty()).expect("a request")).await.expect(200);
+        let all = reply["data"].as_array().expect("a list").clone();
+        all.into_iter().map(|it| it["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(Some("a")).await, [mine["data"]["id"].clone()]);
+    assert_eq!(listed(Some("c")).await, Vec::<Value>::new());
+    assert_eq!(listed(None).await.len(), 2);
+}

@@ -95,7 +95,7 @@ pub(super) fn status(name: &str, word: &str) -> Result<Status, Fault> {
 }
 
 /// Reads the keys that jobs must have, each as `name=value`.
-fn keys(req: &ApiRequest) -> Result<BTreeMap<String, String>, Fault> {
+pub(in crate::http) fn keys(req: &ApiRequest) -> Result<BTreeMap<String, String>, Fault> {
     let mut keys = BTreeMap::new();
     for pair in req.every("key") {
         let Some((name, value)) = pair.split_once('=') else {

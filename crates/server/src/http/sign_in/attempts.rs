@@ -1,5 +1,4 @@
-//! How often wrong tokens may be tried, so that guesses cost the server nothing and nobody's guesses
-//! keep others out.
+//! How often wrong tokens may be tried. Guesses cost the server nothing, and keep no other client out.
 //!
 //! ```text
 //! an address:  ten wrong ones at once, then one every six seconds
@@ -18,7 +17,7 @@ use outlast_core::time::{BootTime, Span};
 
 /// After how long an address has one more try.
 const AGAIN: Span = Span::from_secs(6);
-/// How long an address of which all tries are used up has waited once it has all of them again.
+/// How long an address that has used up its tries waits until it has all ten again.
 const ALL_OF_ONE: Span = Span(AGAIN.0 * 10);
 /// The same of all addresses together.
 const AGAIN_OF_ALL: Span = Span(600);

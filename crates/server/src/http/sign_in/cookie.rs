@@ -37,7 +37,7 @@ impl Secret {
     }
 }
 
-/// Returns the name of the cookie that goes over TLS only, and of the one that need not.
+/// Returns the name of the cookie: of the one that goes over TLS only, or of the other.
 fn name(request: &Parts, is_secure: bool) -> String {
     let named = match request.uri.authority() {
         Some(authority) => Some(authority.clone()),

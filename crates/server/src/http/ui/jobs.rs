@@ -34,11 +34,11 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let snapshot = req.app.snapshot().await?;
     let totals = numbers::totals(&snapshot);
     let counts = totals.into_iter().map(|(state, count)| count_of(state, count)).collect();
-    let next = found.next.map(|cursor| query_of(&filter, Some(&cursor)));
+    let next = found.next.map(|cursor| query_of(req, Some(cursor)));
     let mut frame = frame::of(req, Place::Jobs, "Jobs".to_owned(), command(&filter)).await;
     frame.counted = Some(snapshot.counted_at);
     frame.flash = said;
-    let offered = operations::offered(&filter.status, &query_of(&filter, None), &frame);
+    let offered = operations::offered(&filter.status, &query_of(req, None), &frame);
     let bulk =
         offered.into_iter().map(|Bulk { kind, query }| BulkLink { kind: kind.as_str(), query });
     let bulk = bulk.collect();
@@ -62,14 +62,35 @@ fn filter(req: &ApiRequest) -> Filter {
     }
 }
 
-/// Writes a query that lists these jobs.
-fn query_of(filter: &Filter, cursor: Option<&str>) -> String {
-    let fields = filter.fields().into_iter().chain(cursor.map(|cursor| ("cursor", cursor)));
+/// The names of the parameters that say which jobs are listed, besides `key`.
+pub(super) const FIELDS: [&str; 11] = [
+    "status",
+    "queue",
+    "action_ref",
+    "worker",
+    "error_contains",
+    "id",
+    "id_suffix",
+    "schedule",
+    "workflow",
+    "created_after",
+    "created_before",
+];
+
+/// Writes a query that lists the jobs that a request lists, of which some have no field in the form.
+fn query_of(req: &ApiRequest, cursor: Option<String>) -> String {
+    let given = FIELDS.iter().filter_map(|name| Some((*name, req.query(name)?)));
+    let keys = req.every("key").into_iter().map(|pair| ("key", pair));
+    query(given.chain(keys).chain(cursor.map(|cursor| ("cursor", cursor))))
+}
+
+/// Writes a query of what has a value.
+fn query(parameters: impl Iterator<Item = (&'static str, String)>) -> String {
     let mut query = String::new();
-    for (name, value) in fields.filter(|(_, value)| !value.is_empty()) {
+    for (name, value) in parameters.filter(|(_, value)| !value.is_empty()) {
         let and = if query.is_empty() { "" } else { "&" };
         // Writing to a string cannot fail.
-        let _ = write!(query, "{and}{name}={}", encoded(value));
+        let _ = write!(query, "{and}{name}={}", encoded(&value));
     }
     query
 }
@@ -137,7 +158,7 @@ pub(super) fn short(text: &str, max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Filter, command, encoded, query_of, quoted, short};
+    use super::{Filter, command, encoded, query, quoted, short};
 
     #[test]
     fn filter_survives_its_way_through_a_query_and_a_shell() {
@@ -146,8 +167,14 @@ mod tests {
             error_contains: "it's \"50 %\"".into(),
             ..Filter::default()
         };
-        let query = query_of(&filter, Some("c/1"));
-        assert_eq!(query, "queue=a%26b%3Dc&error_contains=it%27s%20%2250%20%25%22&cursor=c%2F1");
+        let given = [
+            ("queue", filter.queue.clone()),
+            ("worker", String::new()),
+            ("error_contains", filter.error_contains.clone()),
+            ("cursor", "c/1".into()),
+        ];
+        let wanted = "queue=a%26b%3Dc&error_contains=it%27s%20%2250%20%25%22&cursor=c%2F1";
+        assert_eq!(query(given.into_iter()), wanted);
         let words = r#"outlast jobs list --queue 'a&b=c' --error-contains 'it'\''s "50 %"'"#;
         assert_eq!(command(&filter), words);
         assert_eq!((encoded("żó"), quoted("")), ("%C5%BC%C3%B3".into(), "''".into()));

@@ -68,8 +68,7 @@ impl Cache {
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).signed_in().await;
-    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
+    let req = match ApiRequest::of_browser(app.clone(), request, Scope::Read).await {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };

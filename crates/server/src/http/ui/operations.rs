@@ -16,11 +16,12 @@ use outlast_wire::operation::allowed;
 use outlast_wire::time::Rfc3339;
 use serde_json::{Map, Value, json};
 
-use super::jobs::{quoted, short};
+use super::jobs::{FIELDS, quoted, short};
 use super::sheet::{self, Head};
 use super::{orders, response};
 use crate::access::Scope;
 use crate::hidden::HiddenKeys;
+use crate::http::cursor;
 use crate::http::error::{ApiError, Missing};
 use crate::http::operations::Speed;
 use crate::http::request::ApiRequest;
@@ -32,33 +33,11 @@ use crate::operations::service::{self, Operation};
 /// How many operations are on a page.
 const OPERATIONS: u32 = 50;
 
-/// The names of the parameters of a list of jobs that a filter takes as they are.
-const FIELDS: [&str; 10] = [
-    "status",
-    "queue",
-    "action_ref",
-    "worker",
-    "error_contains",
-    "id",
-    "schedule",
-    "workflow",
-    "created_after",
-    "created_before",
-];
-
 pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let after = req.query("cursor").and_then(|text| {
-        let (at, id) = text.split_once('.')?;
-        Some((Timestamp(at.parse().ok()?), id.parse().ok()?))
-    });
-    let query = OperationQuery { running: None, after, limit: OPERATIONS + 1 };
-    let mut found = req.app.engine.store().operations(query).await?;
-    let fits = usize::try_from(OPERATIONS).unwrap_or(usize::MAX);
-    let more = found.len() > fits;
-    found.truncate(fits);
-    let next = found.last().filter(|_| more).map(|last| {
-        (format!("operations?cursor={}.{}", last.created.0, last.id), "Older operations")
-    });
+    let after = req.query("cursor").and_then(|text| cursor::read(&text).ok());
+    let query = OperationQuery { running: None, after, limit: OPERATIONS };
+    let (found, next) = operations::page(req, query).await?;
+    let next = next.map(|cursor| (format!("operations?cursor={cursor}"), "Older operations"));
     let rows = found.iter().map(|record| Row {
         key: sheet::key(record.id),
         testid: Some("operation".to_owned()),
@@ -241,15 +220,9 @@ fn filter_of(req: &ApiRequest) -> Result<Value, Fault> {
             filter.insert(name.to_owned(), json!(value));
         }
     }
-    let mut keys = Map::new();
-    for pair in req.every("key") {
-        let Some((name, value)) = pair.split_once('=') else {
-            return Err(Fault::field("key", "must be a name and a value, such as `tenant=42`"));
-        };
-        keys.insert(name.to_owned(), json!(value));
-    }
+    let keys = executions::keys(req)?;
     if !keys.is_empty() {
-        filter.insert("keys".to_owned(), Value::Object(keys));
+        filter.insert("keys".to_owned(), json!(keys));
     }
     if filter.is_empty() {
         filter.insert("all".to_owned(), json!(true));
@@ -296,10 +269,7 @@ pub(super) async fn asks(req: &ApiRequest, said: Option<Flash>) -> Result<String
 }
 
 fn may(frame: &Frame, kind: OperationKind) -> bool {
-    match kind {
-        OperationKind::Cancel => frame.reader.may.produce,
-        OperationKind::Retry => frame.reader.may.operate,
-    }
+    orders::has(frame.reader.may, operations::scope_of(kind))
 }
 
 fn number(counted: &Counted) -> String {
@@ -382,9 +352,7 @@ fn command(definition: &Definition) -> String {
 /// Begins an operation that was asked for, and shows it; or says why not.
 pub(super) async fn begin(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).signed_in().await;
-    let req = req.and_then(|req| req.allowed(Scope::Produce));
-    let mut req = match req.and_then(ApiRequest::of_own_page).and_then(orders::not_read_only) {
+    let mut req = match orders::admitted(app.clone(), request, Scope::Produce).await {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::MethodFilter;
-use outlast_dashboard::Frame;
+use outlast_dashboard::{Frame, May};
 use serde_json::{Map, Value, json};
 
 use super::{response, run_form};
@@ -118,15 +118,34 @@ pub(super) fn may_press(frame: &Frame, action: &str) -> bool {
         let same = |(of, part): (&&str, &&str)| of.starts_with('{') || of == part;
         pattern.len() == parts.len() && pattern.iter().zip(&parts).all(same)
     };
-    let may = frame.reader.may;
     let found = BUTTONS.iter().chain(&WITH_OWN_PAGES).find(|(pattern, _)| fits(pattern));
-    found.is_some_and(|(_, button)| match button.scope {
+    found.is_some_and(|(_, button)| has(frame.reader.may, button.scope))
+}
+
+/// Whether a reader may press what needs a scope.
+pub(super) const fn has(may: May, scope: Scope) -> bool {
+    match scope {
         Scope::Nothing | Read => may.press,
         Produce => may.produce,
         Operate => may.operate,
         Scope::Administer => may.administer,
         Scope::Work => false,
-    })
+    }
+}
+
+/// Lets a request in that gives an order: from a page of this server, by someone whose role allows it.
+pub(super) async fn admitted(
+    app: App,
+    request: Request,
+    scope: Scope,
+) -> Result<ApiRequest, ApiError> {
+    let req = ApiRequest::of_browser(app, request, scope).await?.of_own_page()?;
+    // Its page may be older than the setting.
+    if req.app.engine.settings().ui != UiMode::On {
+        let words = "the pages of this server are for reading only (`server.ui: read_only`)";
+        return Err(ApiError::Denied(Denied::Forbidden(words.to_owned())));
+    }
+    Ok(req)
 }
 
 /// Gives an order and shows the page it was given on: after a redirect if it was carried out, or with
@@ -137,9 +156,7 @@ where
     Fut: Future<Output = Result<ApiResponse, ApiError>>,
 {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).signed_in().await;
-    let req = req.and_then(|req| req.allowed(button.scope));
-    let mut req = match req.and_then(ApiRequest::of_own_page).and_then(not_read_only) {
+    let mut req = match admitted(app.clone(), request, button.scope).await {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -170,16 +187,6 @@ where
         Ok(_) => response::to(&format!("{back}?done={verb}")),
         Err(failure) => response::not_done(&look, &failure, back).await,
     }
-}
-
-/// Refuses what pages that are for reading only were made for once, or never.
-pub(super) fn not_read_only(req: ApiRequest) -> Result<ApiRequest, ApiError> {
-    if req.app.engine.settings().ui == UiMode::On {
-        return Ok(req);
-    }
-    Err(ApiError::Denied(Denied::Forbidden(
-        "the pages of this server are for reading only (`server.ui: read_only`)".to_owned(),
-    )))
 }
 
 /// What to say after a redirect; only of what there is a button for.

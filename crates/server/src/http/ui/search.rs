@@ -16,8 +16,7 @@ use crate::http::workers;
 
 pub(super) async fn respond(app: App, request: Request) -> Response {
     let asking = response::Asking::of(&request);
-    let req = ApiRequest::new(app.clone(), request).signed_in().await;
-    let req = match req.and_then(|req| req.allowed(Scope::Read)) {
+    let req = match ApiRequest::of_browser(app.clone(), request, Scope::Read).await {
         Ok(req) => req,
         Err(error) => return asking.refused(&app, error),
     };
@@ -48,9 +47,7 @@ async fn place(req: &ApiRequest, text: &str) -> Result<String, ApiError> {
     if store.queue(text.to_owned()).await?.is_some() {
         return Ok(format!("queues/{}", encoded(text)));
     }
-    let digits = text.chars().filter(|c| *c != '-').collect::<String>();
-    let is_prefix =
-        (4..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
+    let is_prefix = outlast_wire::id::digits("q", "first", text).is_ok();
     let filter = if is_prefix { "id" } else { "action_ref" };
     Ok(format!("jobs?{filter}={}", encoded(text)))
 }

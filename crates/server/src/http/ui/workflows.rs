@@ -1,6 +1,5 @@
 //! Workflows: all, and the steps of one as a drawing.
 
-use outlast_core::time::Timestamp;
 use outlast_core::workflow::WorkflowId;
 use outlast_dashboard::pages::Text;
 use outlast_dashboard::pages::graph::{Graph, Step};
@@ -11,6 +10,7 @@ use outlast_wire::workflow::{Status, StepView, WorkflowView};
 
 use super::jobs::{encoded, short};
 use super::sheet::{self, Head};
+use crate::http::cursor;
 use crate::http::error::{ApiError, Missing};
 use crate::http::request::ApiRequest;
 use crate::workflows::view;
@@ -20,10 +20,7 @@ const WORKFLOWS: u32 = 50;
 
 pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
     let status = req.query("status").filter(|word| Status::parse(word).is_some());
-    let after = req.query("cursor").and_then(|text| {
-        let (at, id) = text.split_once('.')?;
-        Some((Timestamp(at.parse().ok()?), id.parse().ok()?))
-    });
+    let after = req.query("cursor").and_then(|text| cursor::read(&text).ok());
     let name = req.query("name");
     let query = WorkflowQuery {
         status: status.clone(),
@@ -33,8 +30,7 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
         limit: WORKFLOWS + 1,
     };
     let mut found = view::list(&req.app.engine, query).await?;
-    let more = found.len() > WORKFLOWS as usize;
-    found.truncate(WORKFLOWS as usize);
+    let next = cursor::next(&mut found, WORKFLOWS, |last| cursor::write(last.created, last.id));
     let frame = Head::new(Place::Workflows, "Workflows", "outlast workflows list")
         .saying(said)
         .frame(req)
@@ -44,9 +40,7 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
         .iter()
         .filter_map(|(name, value)| Some(format!("{name}={}&", encoded(value.as_ref()?))));
     let given: String = given.collect();
-    let next = found.last().filter(|_| more).map(|last| {
-        (format!("workflows?{given}cursor={}.{}", last.created.0, last.id), "Older workflows")
-    });
+    let next = next.map(|cursor| (format!("workflows?{given}cursor={cursor}"), "Older workflows"));
     let choose = Form {
         name: "filter".to_owned(),
         action: "workflows".to_owned(),

@@ -183,7 +183,16 @@ async fn column(reader: &Reader, sql: &str, values: &[Param<'_>]) -> Result<Vec<
     reader.all(sql, values).await?.iter().map(|row| get(row, 0)).collect()
 }
 
+/// Lists jobs. Jobs of several states are read as of one moment, since each state has a table of its own:
+/// one that goes from one table to another while they are read would be in neither.
 pub(crate) async fn jobs(reader: &Reader, query: &JobQuery) -> Result<JobPage, StoreError> {
+    match query.states.len() {
+        0 | 1 => page_of(reader, query).await,
+        _ => reader.at_one_moment(page_of(reader, query)).await,
+    }
+}
+
+async fn page_of(reader: &Reader, query: &JobQuery) -> Result<JobPage, StoreError> {
     let numbers = list::find(reader, query).await?;
     let has_error = |job: &JobRecord| query.has_error(job);
     let mut found = listed(reader, &numbers.seqs, has_error).await?;

@@ -82,7 +82,7 @@ pub(crate) struct Reader {
     open: Option<Open>,
     inner: Arc<Inner>,
     place: Option<OwnedSemaphorePermit>,
-    /// How many questions have no answer yet.
+    /// How many questions have no answer yet, and transactions no end.
     unanswered: AtomicUsize,
 }
 
@@ -216,6 +216,20 @@ impl Reader {
     pub(crate) async fn say(&self, sql: &str) -> Result<(), StoreError> {
         let open = self.open.as_ref().ok_or(StoreError::Closed)?;
         self.answer(open.line, open.client.batch_execute(sql)).await
+    }
+
+    /// Reads as of one moment: what is asked meanwhile sees no commit that came after the first question.
+    pub(super) async fn at_one_moment<T>(
+        &self,
+        reading: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        // If its asker goes meanwhile, the connection is not used again: its transaction is open.
+        self.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.say("begin isolation level repeatable read, read only").await?;
+        let found = reading.await;
+        self.say(if found.is_ok() { "commit" } else { "rollback" }).await?;
+        self.unanswered.fetch_sub(1, Ordering::Relaxed);
+        found
     }
 
     async fn answer<T>(

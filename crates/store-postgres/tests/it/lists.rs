@@ -1,8 +1,10 @@
 //! Lists and counts when many connections write the same things.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use outlast_cluster::Database;
-use outlast_store::command::JobAction;
-use outlast_store::command::ReportedOutcome;
+use outlast_core::job::State;
+use outlast_store::command::{JobAction, ReportedOutcome};
 use outlast_store::query::{JobQuery, Page};
 use outlast_store::{Command, Reply, Store as _};
 
@@ -35,6 +37,45 @@ fn list_of_a_queue_is_whole_however_many_connections_stored_its_jobs() {
         let found: Vec<_> = page.jobs.iter().map(|job| job.job.id).collect();
         wanted.reverse();
         assert_eq!((found, page.next), (wanted, None));
+    });
+}
+
+/// A job that went from one table to another while a page was read was once on none, and a change of
+/// all jobs left it out.
+#[test]
+fn jobs_that_start_and_are_handed_back_meanwhile_are_on_the_list() {
+    const JOBS: usize = 40;
+    let database = Database::new().unwrap();
+    run(async {
+        let (server, other) =
+            (Server::open(&database.url).await, Server::open(&database.url).await);
+        let worker = other.worker().await;
+        server.add(JOBS).await;
+        let is_over = std::sync::Arc::new(AtomicBool::new(false));
+        let moving = {
+            let is_over = std::sync::Arc::clone(&is_over);
+            tokio::spawn(async move {
+                let mut moved = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let claimed = other.claim(worker, 20).await;
+                    moved += claimed.len();
+                    let back = claimed
+                        .into_iter()
+                        .map(|it| finish(worker, it.job.id, it.epoch, ReportedOutcome::Requeued));
+                    other.apply(back.collect()).await;
+                }
+                moved
+            })
+        };
+        let query = JobQuery {
+            states: vec![State::Available, State::Active, State::Retryable],
+            ..JobQuery::all(Page { limit: 100, cursor: None })
+        };
+        for _ in 0..200 {
+            assert_eq!(server.store.jobs(query.clone()).await.unwrap().jobs.len(), JOBS);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(moving.await.unwrap() > JOBS, "jobs moved");
     });
 }
 

@@ -144,11 +144,10 @@ const TIMED_OUT: &str = "coalesce((select t.outcome = 'timeout' from attempt_row
     where t.seq = j.seq order by t.epoch desc limit 1), false)";
 
 /// The latest error of whatever life, and none of a job that completed.
-const ERROR: &str = "case when exists (select 1 from finished f
-        where f.seq = j.seq and f.state = 'completed') then ''
-    else coalesce((select f.error from finished f where f.seq = j.seq),
-        (select t.error from attempt_row t where t.seq = j.seq and t.error is not null
-         order by t.epoch desc limit 1), '') end";
+const ERROR: &str = "coalesce((select case when f.state = 'completed' then '' else f.error end
+        from finished f where f.seq = j.seq),
+    (select t.error from attempt_row t where t.seq = j.seq and t.error is not null
+     order by t.epoch desc limit 1), '')";
 
 const STARTED: &str = "exists (select 1 from active a where a.seq = j.seq and a.started is not null
     and not a.cancelled)";

@@ -62,14 +62,18 @@ const SETTLED_MS: i64 = 60 * 60 * 1000;
 /// Longest that the whole may take, for a PostgreSQL that hangs without a word.
 const MAINTAIN_LIMIT: Duration = Duration::from_secs(600);
 
-/// Whether some queue has another number of claimable jobs than are counted by second.
+/// Whether some queue has another number of claimable jobs than are counted by second, or a second that
+/// counts fewer than none. Of a server of an older build, which counts no seconds, one job may come and
+/// another go: the sums agree then, and two seconds are wrong.
 const SECONDS_ARE_WRONG: &str = "with counted as (
          select queue, sum(available) as jobs from live_queue_tally group by queue),
      aged as (
          select queue, sum(jobs) as jobs from live_ready_second where second = -1 group by queue)
      select exists (
          select 1 from counted c full join aged a on a.queue = c.queue
-         where coalesce(c.jobs, 0) <> coalesce(a.jobs, 0))";
+         where coalesce(c.jobs, 0) <> coalesce(a.jobs, 0))
+         or exists (
+             select 1 from live_ready_second group by queue, second having sum(jobs) < 0)";
 
 /// Which partitions are not read for a while, each with the time until when. It is kept in memory.
 #[derive(Debug, Default)]

@@ -123,6 +123,41 @@ fn seconds_from_which_no_job_waits_any_more_are_deleted_with_the_slot() {
     });
 }
 
+async fn maintain(server: &Server) {
+    let (name, holder) = (RETENTION.to_owned(), server.id);
+    let hold = Some(Span::from_secs(60));
+    let ask = LeadershipRequest { name: name.clone(), holder, hold };
+    let Reply::Leadership(Ok(led)) = server.one(Command::Leadership(ask)).await else {
+        panic!("not the leader");
+    };
+    let leadership = LeadershipFence { name, holder, epoch: led.epoch };
+    let order = Maintain { leadership, finished_before: Timestamp(1), limit: 100 };
+    server.store.maintain(order).await.unwrap().unwrap();
+}
+
+/// As after two jobs, of which a server of the build before stored one and claimed the other: the
+/// sums agree.
+#[test]
+fn seconds_are_counted_again_though_their_sum_is_right() {
+    let database = Database::new().unwrap();
+    run(async {
+        let server = Server::open(&database.url).await;
+        let client = sql(&database.url).await;
+        server.one(enqueue(job())).await;
+        server.one(enqueue(job())).await;
+        end_slots(&client).await;
+        let wrong = "insert into ready_second select queue, v.second, server, v.jobs
+             from ready_second, (values (5::bigint, 1), (6::bigint, -1)) v(second, jobs)
+             where ready_second.second = -1";
+        client.batch_execute(wrong).await.unwrap();
+        maintain(&server).await;
+        let left = "select count(*) from ready_second where second in (5, 6)";
+        assert_eq!(number(&client, left).await, 0);
+        check_places(&client).await;
+        server.store.close().await.unwrap();
+    });
+}
+
 /// As a server of the build before does, which claims a job and does not count it by second.
 #[test]
 fn oldest_job_is_right_though_seconds_are_wrong_until_they_are_counted_again() {
@@ -144,15 +179,7 @@ fn oldest_job_is_right_though_seconds_are_wrong_until_they_are_counted_again() {
         let one = server.store.queue("default".into()).await.unwrap().unwrap();
         assert_eq!(oldest(one), second);
 
-        let (name, holder) = (RETENTION.to_owned(), server.id);
-        let hold = Some(Span::from_secs(60));
-        let ask = LeadershipRequest { name: name.clone(), holder, hold };
-        let Reply::Leadership(Ok(led)) = server.one(Command::Leadership(ask)).await else {
-            panic!("not the leader");
-        };
-        let leadership = LeadershipFence { name, holder, epoch: led.epoch };
-        let order = Maintain { leadership, finished_before: Timestamp(1), limit: 100 };
-        server.store.maintain(order).await.unwrap().unwrap();
+        maintain(&server).await;
         assert_eq!(number(&client, "select count(*) from ready_second where second = 5").await, 0);
         check_places(&client).await;
         server.store.close().await.unwrap();

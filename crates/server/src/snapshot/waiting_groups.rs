@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use outlast_core::job::State;
 use outlast_store::StoreError;
-use outlast_store::command::ClassId;
+use outlast_store::command::{ClassId, ClassKey};
 use outlast_store::query::QueueStats;
 use outlast_store::tally::ClassCounts;
 
@@ -34,6 +34,8 @@ pub(crate) struct WaitingGroup {
     /// `None` where the reason holds for all types.
     pub(crate) job_type: Option<String>,
     pub(crate) jobs: u64,
+    /// What those that can run nowhere lack, in words.
+    pub(crate) lack: Option<String>,
 }
 
 /// What jobs wait for.
@@ -60,6 +62,11 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// Whether no worker can take the jobs at all.
+    pub(crate) const fn is_nowhere(self) -> bool {
+        matches!(self, Self::NoWorker | Self::WorkersAway)
+    }
+
     /// All of them.
     pub(crate) const ALL: [Self; 9] = [
         Self::Time,
@@ -101,24 +108,48 @@ impl From<Why> for Reason {
     }
 }
 
+/// A group while it is counted.
+#[derive(Default)]
+struct Group<'a> {
+    jobs: u64,
+    /// The class with the most jobs of it.
+    largest: Option<&'a ClassCounts>,
+    most: u64,
+}
+
+impl<'a> Group<'a> {
+    fn add(&mut self, class: &'a ClassCounts, jobs: u64) {
+        self.jobs += jobs;
+        if jobs > self.most {
+            (self.largest, self.most) = (Some(class), jobs);
+        }
+    }
+}
+
 impl Waiting {
     /// Counts the jobs that wait in these queues.
     pub(super) async fn look(engine: &Engine, queues: &[QueueStats]) -> Result<Self, StoreError> {
         let classes = engine.waiting_classes(CLASSES_MAX).await;
         let ids = classes.iter().map(|class| class.id).collect();
         let counted = engine.store().tally_of(ids).await?;
-        Ok(Self::of(queues, &classes, &counted))
+        Ok(Self::of(queues, &classes, &counted, |key| engine.lack(key)))
     }
 
-    fn of(queues: &[QueueStats], classes: &[WaitingClass], counted: &[ClassCounts]) -> Self {
+    fn of(
+        queues: &[QueueStats],
+        classes: &[WaitingClass],
+        counted: &[ClassCounts],
+        lack: impl Fn(&ClassKey) -> String,
+    ) -> Self {
         let why: HashMap<ClassId, Why> =
             classes.iter().map(|class| (class.id, class.why)).collect();
-        let mut groups: BTreeMap<(Reason, &str, Option<&str>), u64> = BTreeMap::new();
+        let mut groups: BTreeMap<(Reason, &str, Option<&str>), Group<'_>> = BTreeMap::new();
         // How many claimable jobs of each queue have no reason yet.
         let mut left: HashMap<&str, u64> = HashMap::new();
         for queue in queues {
             let name = queue.name.as_str();
-            let mut add = |reason, jobs| *groups.entry((reason, name, None)).or_default() += jobs;
+            let mut add =
+                |reason, jobs| groups.entry((reason, name, None)).or_default().jobs += jobs;
             add(Reason::Time, queue.scheduled);
             add(Reason::Activation, queue.pending);
             add(Reason::Retry, queue.retryable);
@@ -137,16 +168,17 @@ impl Waiting {
             let jobs = class.counts.state(State::Available).min(*left);
             *left -= jobs;
             let of = (Reason::from(*why), queue, Some(class.key.job_type.as_str()));
-            *groups.entry(of).or_default() += jobs;
+            groups.entry(of).or_default().add(class, jobs);
         }
         let mut groups: Vec<WaitingGroup> = groups
             .into_iter()
-            .filter(|(_, jobs)| *jobs > 0)
-            .map(|((reason, queue, job_type), jobs)| WaitingGroup {
+            .filter(|(_, group)| group.jobs > 0)
+            .map(|((reason, queue, job_type), group)| WaitingGroup {
                 reason,
                 queue: queue.to_owned(),
                 job_type: job_type.map(ToOwned::to_owned),
-                jobs,
+                jobs: group.jobs,
+                lack: group.largest.filter(|_| reason.is_nowhere()).map(|class| lack(&class.key)),
             })
             .collect();
         groups.sort_by_key(|group| Reverse(group.jobs));
@@ -158,7 +190,7 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use outlast_store::command::{ClassKey, Route};
+    use outlast_store::command::Route;
     use outlast_store::tally::{COLUMNS, Counts};
 
     use super::*;
@@ -185,6 +217,10 @@ mod tests {
         QueueStats { name: name.into(), available, ..QueueStats::default() }
     }
 
+    fn of(queues: &[QueueStats], classes: &[WaitingClass], counted: &[ClassCounts]) -> Waiting {
+        Waiting::of(queues, classes, counted, |key| key.job_type.clone())
+    }
+
     fn texts(waiting: &Waiting) -> Vec<String> {
         let text = |it: &WaitingGroup| {
             let of = it.job_type.as_deref().unwrap_or("*");
@@ -208,7 +244,7 @@ mod tests {
             counted(3, "busy", "mail", 5),
             counted(4, "stopped", "mail", 9),
         ];
-        let waiting = Waiting::of(&[busy, stopped], &classes, &counts);
+        let waiting = of(&[busy, stopped], &classes, &counts);
         assert_eq!(
             texts(&waiting),
             [
@@ -220,6 +256,8 @@ mod tests {
                 "retry busy * 1",
             ]
         );
+        let lacks = waiting.groups.iter().filter_map(|group| group.lack.as_deref());
+        assert_eq!(lacks.collect::<Vec<_>>(), ["film"]);
         assert_eq!(waiting.others, 5, "those of classes that were not looked at");
     }
 
@@ -228,7 +266,7 @@ mod tests {
         let queues: Vec<QueueStats> = (0..80)
             .map(|n| QueueStats { scheduled: n + 1, ..queue(&format!("q{n}"), 7) })
             .collect();
-        let waiting = Waiting::of(&queues, &[], &[]);
+        let waiting = of(&queues, &[], &[]);
         assert_eq!(waiting.groups.len(), GROUPS_MAX);
         assert_eq!(waiting.groups[0].jobs, 80);
         let listed: u64 = waiting.groups.iter().map(|group| group.jobs).sum();
@@ -238,8 +276,7 @@ mod tests {
 
     #[test]
     fn class_that_grew_since_the_queue_was_counted_adds_no_jobs() {
-        let waiting =
-            Waiting::of(&[queue("q", 3)], &[class(1, Why::Turn)], &[counted(1, "q", "mail", 8)]);
+        let waiting = of(&[queue("q", 3)], &[class(1, Why::Turn)], &[counted(1, "q", "mail", 8)]);
         assert_eq!((texts(&waiting), waiting.others), (vec!["turn q mail 3".into()], 0));
     }
 }

@@ -8,7 +8,7 @@ use outlast_core::worker::liveness::Liveness;
 use outlast_dashboard::atoms::{Count, Lasting, counted};
 use outlast_dashboard::pages::sheet::{Card, Cell, Finding, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
-use outlast_store::query::{JobQuery, Page, QueueStats};
+use outlast_store::query::QueueStats;
 use outlast_store::record::WorkerRecord;
 
 use super::jobs::encoded;
@@ -16,11 +16,10 @@ use super::numbers;
 use super::recent::{RECENT, Recent};
 use super::sheet::{self, Head};
 use super::waits::words;
-use crate::http::App;
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::metrics::hour::{Happened, Hour};
-use crate::snapshot::{Reason, Snapshot, WaitingGroup};
+use crate::snapshot::Snapshot;
 
 /// How long the oldest job may wait before it is a finding; as in the alert rule.
 const OLD: Span = Span::from_secs(900);
@@ -35,8 +34,6 @@ struct Facts {
     snapshot: Arc<Snapshot>,
     /// Those that are silent or unhealthy, and how many others there are.
     workers: Vec<WorkerRecord>,
-    /// Why jobs can run nowhere, for the largest groups.
-    nowhere: Vec<(WaitingGroup, String)>,
     lost: Recent,
     letters: Recent,
     skips: Recent,
@@ -53,32 +50,12 @@ async fn read(req: &ApiRequest) -> Result<Facts, ApiError> {
     Ok(Facts {
         now,
         workers: store.live_workers().await?,
-        nowhere: nowhere(app, &snapshot).await?,
         lost,
         letters,
         skips,
         workflow_lag: counts.oldest_end.map_or(Span::ZERO, |oldest| now.since(oldest)),
         snapshot,
     })
-}
-
-/// Returns groups of jobs that can run nowhere, with what the first job of each says.
-async fn nowhere(app: &App, snapshot: &Snapshot) -> Result<Vec<(WaitingGroup, String)>, ApiError> {
-    let is_nowhere =
-        |group: &&WaitingGroup| matches!(group.reason, Reason::NoWorker | Reason::WorkersAway);
-    let mut found = Vec::new();
-    for group in snapshot.waiting.groups.iter().filter(is_nowhere).take(OF_ONE_MAX) {
-        let query = JobQuery {
-            states: vec![State::Available],
-            queue: Some(group.queue.clone()),
-            job_type: group.job_type.clone(),
-            ..JobQuery::all(Page { limit: 1, cursor: None })
-        };
-        let jobs = app.engine.store().jobs(query).await?.jobs;
-        let reason = jobs.first().and_then(|job| app.engine.waiting_reason(job));
-        found.push((group.clone(), reason.unwrap_or_else(|| words(group.reason).to_owned())));
-    }
-    Ok(found)
 }
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
@@ -253,7 +230,8 @@ fn no_workers(facts: &Facts, all: &mut Vec<Finding>) {
 }
 
 fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
-    for (group, reason) in &facts.nowhere {
+    let groups = facts.snapshot.waiting.groups.iter().filter(|group| group.reason.is_nowhere());
+    for group in groups.take(OF_ONE_MAX) {
         let of = group.job_type.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
         all.push(Finding {
             name: "OutlastNobodyEligible".to_owned(),
@@ -263,7 +241,7 @@ fn nobody_eligible(facts: &Facts, all: &mut Vec<Finding>) {
                 counted(group.jobs, "job", "jobs"),
                 group.queue
             ),
-            evidence: reason.clone(),
+            evidence: group.lack.clone().unwrap_or_else(|| words(group.reason).to_owned()),
             remedy: "start a worker that has what they ask for, or cancel them".to_owned(),
             href: Some("waiting".to_owned()),
         });

@@ -32,6 +32,8 @@ use crate::id;
 use crate::intake::ANONYMOUS;
 use crate::tls::CertificateNames;
 
+/// How much of a body that is too long is taken before it is refused, in bytes.
+const DISCARDED_MAX: usize = 64 << 20;
 /// Longest a client may take to send a body: a slow one must not hold a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows of a list unless asked otherwise.
@@ -58,6 +60,22 @@ pub(crate) struct ApiRequest {
     pub(super) is_update: bool,
     /// How long its body may be.
     body_max: usize,
+}
+
+/// Takes the rest of a body that is too long, within bounds: a client that is still sending sees its
+/// connection break instead of the answer, and sends it all again.
+async fn discard(body: &mut Body) {
+    let reading = async {
+        let mut rest = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            rest += frame.data_ref().map_or(0, Bytes::len);
+            if rest > DISCARDED_MAX {
+                break;
+            }
+        }
+    };
+    // What comes of it, the client is answered.
+    let _ = tokio::time::timeout(BODY_TIMEOUT, reading).await;
 }
 
 impl ApiRequest {
@@ -210,6 +228,22 @@ impl ApiRequest {
         self
     }
 
+    /// The same request with a header, if that can be one.
+    pub(super) fn with_header(mut self, name: &'static str, value: &str) -> Self {
+        if let Ok(value) = http::HeaderValue::from_str(value) {
+            self.parts.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// Checks once more what was checked when the request came: its token or its session may have ended.
+    pub(super) async fn still_allowed(&self) -> Result<(), ApiError> {
+        let again = Request::from_parts(self.parts.clone(), Body::empty());
+        let again = Self::new(self.app.clone(), again);
+        let again = if self.session.is_some() { again.signed_in().await? } else { again };
+        again.allowed(self.permission.unwrap_or(Scope::Read)).map(drop)
+    }
+
     /// Returns the path and the query, without the slash that they begin with.
     pub(super) fn path_and_query(&self) -> &str {
         let all = self.parts.uri.path_and_query().map_or("", |all| all.as_str());
@@ -238,18 +272,22 @@ impl ApiRequest {
         self.is_json()?;
         let max = self.body_max;
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let body = std::mem::take(body);
+        let mut body = std::mem::take(body);
         let announced = body.size_hint().upper();
         let length = announced.and_then(|it| usize::try_from(it).ok()).unwrap_or(max).min(max);
         self.admitted = Some(self.app.admission.admit(length, self.permission).await?);
-        let body = Limited::new(body, max);
-        match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
+        let limited = Limited::new(&mut body, max);
+        match tokio::time::timeout(BODY_TIMEOUT, limited.collect()).await {
             Ok(Ok(collected)) => {
                 let body = collected.to_bytes();
                 self.holds_only(body.len());
                 Ok(body)
             }
-            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::TooLarge { max }),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                self.holds_only(0);
+                discard(&mut body).await;
+                Err(ApiError::TooLarge { max })
+            }
             Ok(Err(error)) => {
                 Err(Fault::payload(format!("request body could not be read: {error}")).into())
             }

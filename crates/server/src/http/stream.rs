@@ -13,6 +13,7 @@
 //! The stream of one job ends after the job's last event. A client that asks for more then gets
 //! 204, which tells browsers not to come back.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -23,6 +24,7 @@ use outlast_core::id::JobId;
 use outlast_core::job::State;
 use outlast_store::event::{Event, EventPage, EventQuery};
 use outlast_wire::Fault;
+use tokio::time::Instant;
 
 use super::commit_watch::CommitWatch;
 use super::error::ApiError;
@@ -35,6 +37,8 @@ use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
+/// How often is looked whether the client may still read.
+const ACCESS_CHECKED: Duration = Duration::from_secs(1);
 /// More commits than this since the last read may not fit into one read.
 const LOOK: u64 = 10_000;
 /// How long a client should wait before it reconnects, in milliseconds.
@@ -80,8 +84,10 @@ pub(super) async fn respond(
         end.note(&first);
     }
     let (seen, sent) = (commits.count(), None);
+    let app = req.app.clone();
+    let access = Arc::new(StillAllowed { req, checked: Mutex::new(Instant::now()) });
     let mut reader =
-        Reader { app: req.app, query, wanted, end, commits, seen, is_ahead: false, sent };
+        Reader { app, access, query, wanted, end, commits, seen, is_ahead: false, sent };
     let mut events = Vec::new();
     reader.take(&mut events, first);
     let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
@@ -108,9 +114,31 @@ fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
     out.extend_from_slice(b"\n\n");
 }
 
+/// The request that a stream answers, whose token or session may end before the stream does.
+struct StillAllowed {
+    req: ApiRequest,
+    checked: Mutex<Instant>,
+}
+
+impl StillAllowed {
+    /// Waits until its client may not read any more, or that cannot be told.
+    async fn ended(&self) {
+        loop {
+            let checked = *self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+            tokio::time::sleep_until(checked + ACCESS_CHECKED).await;
+            if let Err(refused) = self.req.still_allowed().await {
+                tracing::debug!("event stream ended: {}", refused.message());
+                return;
+            }
+            *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+    }
+}
+
 /// One stream under way.
 struct Reader {
     app: App,
+    access: Arc<StillAllowed>,
     /// What is read.
     query: EventQuery,
     /// What is sent of it, if not all.
@@ -194,9 +222,11 @@ impl Reader {
         if stalled || stopping.is_cancelled() {
             return None;
         }
+        let access = Arc::clone(&self.access);
         let piece = tokio::select! {
             biased;
             () = stopping.cancelled() => return None,
+            () = access.ended() => return None,
             piece = self.piece() => piece?,
         };
         self.sent = Some(boot_time());
@@ -234,7 +264,7 @@ impl Reader {
                 return self.last_cursor();
             }
             if looked_on {
-                if silence.deadline() <= tokio::time::Instant::now() {
+                if silence.deadline() <= Instant::now() {
                     // Events that do not match are silence to the client.
                     return Some(self.still_here());
                 }

@@ -1,8 +1,11 @@
 //! What clients must not be able to do.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, Request};
 use outlast_core::limits::BODY_BYTES_MAX;
 use serde_json::json;
@@ -16,6 +19,24 @@ async fn an_oversize_body_is_refused() {
     api.raw("/ojs/v1/jobs", body).await.refused(413, "payload_too_large");
     let api = Api::with(|settings| settings.max_body = 100);
     api.raw("/executions", "y".repeat(101)).await.refused(413, "payload_too_large");
+}
+
+/// A client that is still sending does not read the answer: it saw its connection break, and sent it all
+/// again, for ever.
+#[tokio::test]
+async fn oversize_body_is_taken_to_its_end_before_it_is_refused() {
+    let api = Api::start();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let piece = {
+        let taken = Arc::clone(&taken);
+        move |_| {
+            taken.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, std::io::Error>(Bytes::from(vec![b' '; 1 << 20]))
+        }
+    };
+    let body = Body::from_stream(stream::iter(0..20).map(piece));
+    api.raw("/ojs/v1/jobs", body).await.refused(413, "payload_too_large");
+    assert_eq!(taken.load(Ordering::Relaxed), 20);
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use futures_util::StreamExt as _;
 use http::{Method, Request};
 use outlast_server::access::{Access, KnownToken, Role, TokenHash};
 use outlast_store::store::Clock as _;
@@ -276,6 +277,33 @@ async fn session_ends_with_its_token_and_does_as_much_as_the_token_does_now() {
     replace(vec![admin, token(Role::Viewer)]);
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     assert_eq!(get(&api, "/jobs", &cookie).await.status, 303);
+}
+
+/// It once went on for as long as its connection did.
+#[tokio::test]
+async fn event_stream_ends_soon_after_its_session_or_its_token() {
+    let api = guarded();
+    let open = async |name: &'static str, value: String| {
+        let request = Request::get("/api/v1/events?stream=true").header(name, value);
+        let request = request.header("host", HOST).body(Body::empty()).expect("a request");
+        let response = api.open(request).await;
+        assert_eq!(response.status(), 200);
+        response.into_body().into_data_stream()
+    };
+    let cookie = sign_in(&api, Role::Operator).await;
+    let mut of_session = open("cookie", cookie).await;
+    let mut of_token = open("authorization", "Bearer secret-viewer".into()).await;
+    let mut of_admin = open("authorization", "Bearer secret-admin".into()).await;
+    let session = listed(&api, Role::Admin).await[0]["id"].clone();
+    assert_eq!(end_by_api(&api, &session, Role::Admin).await.status, 200);
+    api.engine.settings().access.replace(vec![token(Role::Admin)], Vec::new());
+    let ended = async {
+        while of_session.next().await.is_some() {}
+        while of_token.next().await.is_some() {}
+    };
+    tokio::time::timeout(Duration::from_secs(5), ended).await.expect("both end");
+    let goes_on = async { while of_admin.next().await.is_some() {} };
+    assert!(tokio::time::timeout(Duration::from_secs(3), goes_on).await.is_err(), "it goes on");
 }
 
 async fn session_events_of_admin(api: &Api) -> usize {

@@ -12,6 +12,8 @@ use std::fmt;
 
 use uuid::Uuid;
 
+use crate::limits::OPERATION_TYPED_ABOVE;
+
 /// The id of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub Uuid);
@@ -89,6 +91,17 @@ impl OperationStatus {
     }
 }
 
+/// Returns what someone types before so many jobs are changed: their number, or `all` where not all were
+/// counted; nothing for a few.
+#[must_use]
+pub fn typed(matched: u64, is_exact: bool) -> Option<String> {
+    match (is_exact, matched > OPERATION_TYPED_ABOVE) {
+        (false, _) => Some("all".to_owned()),
+        (true, true) => Some(matched.to_string()),
+        (true, false) => None,
+    }
+}
+
 /// Why a job that was found stayed as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Skip {
@@ -108,11 +121,13 @@ pub enum Skip {
     Gone,
     /// It changed after the operation began, so that it is not certain to have matched then.
     Changed,
+    /// The store takes no change of it.
+    Unwritable,
 }
 
 impl Skip {
     /// Every reason.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Waiting,
         Self::Running,
         Self::Completed,
@@ -121,6 +136,7 @@ impl Skip {
         Self::Expired,
         Self::Gone,
         Self::Changed,
+        Self::Unwritable,
     ];
 
     /// Returns the reason in words.
@@ -135,6 +151,7 @@ impl Skip {
             Self::Expired => "expired",
             Self::Gone => "deleted",
             Self::Changed => "changed since it began",
+            Self::Unwritable => "cannot be written",
         }
     }
 

@@ -133,7 +133,7 @@ async fn read(client: &Client, id: &str) -> Result<Value, Failure> {
 pub(super) async fn follow(client: &Client, id: &str, target: &Target) -> Result<Exit, Failure> {
     let is_watched = std::io::stderr().is_terminal();
     let mut interrupts = Interrupts::new()?;
-    let mut away = None;
+    let (mut away, mut seen) = (None, None);
     let operation = loop {
         match read(client, id).await {
             Ok(operation) if text_at(&operation, "status") != "running" => break operation,
@@ -142,6 +142,7 @@ pub(super) async fn follow(client: &Client, id: &str, target: &Target) -> Result
                 if is_watched {
                     say(&format!("\r\x1b[K{}", progress(&operation)));
                 }
+                seen = Some(operation);
             }
             // A server that is away for a moment is waited for; another one goes on meanwhile.
             Err(failure) if failure.exit == Exit::Unreachable => {
@@ -157,7 +158,11 @@ pub(super) async fn follow(client: &Client, id: &str, target: &Target) -> Result
             () = interrupts.next() => {
                 let line = if is_watched { "\n" } else { "" };
                 say(&format!("{line}{}\n", left_running(id)));
-                return Ok(Exit::Ok);
+                if let Some(seen) = &seen {
+                    output::print_one(target.output, seen, details)?;
+                }
+                // A script does not go on as if it were done.
+                return Ok(Exit::WaitTimedOut);
             }
         }
     };

@@ -95,7 +95,8 @@ async fn whole(client: &Client, given: &str) -> Result<String, Failure> {
         .with_hint("`outlast sessions list` shows those that you may end")),
         several => {
             let message = format!("{} sessions' ids begin or end with {given}", several.len());
-            Err(Failure::usage(message).with_hint("give more of the id, best its end"))
+            Err(Failure::new(Exit::Conflict, message)
+                .with_hint("give more of the id, best its end"))
         }
     }
 }

@@ -266,7 +266,7 @@ fn command_line_begins_follows_and_stops_operations() {
     assert_eq!(listed[1]["reason"], "sent twice");
 
     enqueue(api, "mail", 20_000);
-    let begun = say(&["jobs", "cancel", "--all", "--detach"]);
+    let begun = say(&["jobs", "cancel", "--all", "--yes", "--detach"]);
     let id = begun.stdout.trim().to_owned();
     assert_eq!(begun.code, Some(0), "{}", begun.stderr);
     let stopped = say(&["operations", "stop", &id]);
@@ -292,7 +292,7 @@ fn interrupted_command_leaves_its_operation_running() {
         (first["changed"].as_u64() > Some(100)).then(|| first["id"].as_str().map(str::to_owned))?
     });
     command.signal(Signal::INT);
-    assert_eq!(command.await_end(LONG), Some(0), "{}", command.log());
+    assert_eq!(command.await_end(LONG), Some(124), "{}", command.log());
     let words = format!("`outlast operations stop {id}` stops it");
     assert!(command.log().contains(&words), "{}", command.log());
     assert_eq!(counts(&ended(scene.api(), &id)), [20_000, 20_000, 0]);

@@ -5,8 +5,9 @@ use std::io::IsTerminal as _;
 use outlast_cli_core::client::Client;
 use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::output::{Column, ago, at, say, text_at};
-use outlast_core::limits::OPERATION_TYPED_ABOVE;
+use outlast_core::operation::typed;
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
 use super::{Filter, Many, Order, nothing};
 use crate::command::batch::{answered, confirm};
@@ -45,9 +46,19 @@ pub(super) async fn run(args: &Many, client: &Client, order: Order) -> Result<Ex
         return preview(args, client, &counted).await;
     }
     let is_asked = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !args.care.yes && !is_asked && body["filter"]["all"] == json!(true) {
+        let message = format!(
+            "--all is every job, and no one is there to be asked before the {}",
+            order.verb
+        );
+        return Err(Failure::usage(message).with_hint("add --yes, or filters such as --queue mail"));
+    }
     if is_asked && !args.care.yes {
         let counted = send(client, &with(&body, "dry_run", json!(true))).await?;
-        if matched(&counted) == 0 {
+        if matched(&counted) == 0 && is_exact(&counted) {
+            if args.target.output != Format::Table {
+                output::print_one(args.target.output, &counted, |_| String::new())?;
+            }
             say(&format!("{}\n", nothing(client, &args.filter).await));
             return Ok(Exit::Ok);
         }
@@ -56,7 +67,7 @@ pub(super) async fn run(args: &Many, client: &Client, order: Order) -> Result<Ex
         body["expected"] = counted["matched"].clone();
         body["as_of"] = counted["as_of"].clone();
     }
-    let begun = send(client, &body).await?;
+    let begun = begin(client, &body).await?;
     let Some(id) = at(&begun, "id").and_then(Value::as_str) else {
         let message = "the server began the operation but did not return its id";
         return Err(Failure::failed(message));
@@ -76,7 +87,26 @@ fn with(body: &Value, name: &str, value: Value) -> Value {
 }
 
 async fn send(client: &Client, body: &Value) -> Result<Value, Failure> {
-    let answer = client.post(&OPERATIONS, body).await;
+    taken(client.post(&OPERATIONS, body).await)
+}
+
+/// Begins the operation once, also if the answer is lost.
+async fn begin(client: &Client, body: &Value) -> Result<Value, Failure> {
+    let key = Uuid::new_v4().to_string();
+    let answer = match client.post_once(&OPERATIONS, body, Some(&key)).await {
+        Err(failure) if failure.exit == Exit::Unreachable => {
+            client.post_once(&OPERATIONS, body, Some(&key)).await
+        }
+        answer => answer,
+    };
+    let hint = "it may have begun: `outlast operations list`";
+    taken(answer.map_err(|failure| match failure.exit {
+        Exit::Unreachable => failure.with_hint(hint),
+        _ => failure,
+    }))
+}
+
+fn taken(answer: Result<Value, Failure>) -> Result<Value, Failure> {
     Ok(output::data(answer.map_err(|failure| field_flags::in_flags(failure, FLAGS))?))
 }
 
@@ -91,9 +121,14 @@ async fn filter(given: &Filter, client: &Client) -> Result<Value, Failure> {
     if !given.status.is_empty() {
         filter.insert("status".to_owned(), json!(given.status));
     }
-    let pairs = given.keys.iter().filter_map(|pair| pair.split_once('='));
-    let keys: Map<String, Value> =
-        pairs.map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let mut keys = Map::new();
+    for (name, value) in given.keys.iter().filter_map(|pair| pair.split_once('=')) {
+        let before = keys.insert(name.to_owned(), json!(value));
+        if before.is_some_and(|before| before != json!(value)) {
+            let message = format!("--key {name} is given with two values, and a job has one");
+            return Err(Failure::usage(message).with_hint("run the command once for each"));
+        }
+    }
     if !keys.is_empty() {
         filter.insert("keys".to_owned(), Value::Object(keys));
     }
@@ -107,10 +142,13 @@ fn matched(counted: &Value) -> u64 {
     at(counted, "matched").and_then(Value::as_u64).unwrap_or_default()
 }
 
+fn is_exact(counted: &Value) -> bool {
+    at(counted, "at_least") != Some(&Value::Bool(true))
+}
+
 /// How many match: `at least 10000 jobs`.
 fn count(counted: &Value) -> String {
-    let is_part = at(counted, "at_least") == Some(&Value::Bool(true));
-    let least = if is_part { "at least " } else { "" };
+    let least = if is_exact(counted) { "" } else { "at least " };
     let matched = matched(counted);
     format!("{least}{matched} job{}", if matched == 1 { "" } else { "s" })
 }
@@ -125,7 +163,7 @@ async fn preview(args: &Many, client: &Client, counted: &Value) -> Result<Exit, 
         Format::Table => output::print_list(Format::Table, &shown, COLUMNS)?,
         format => output::print_one(format, counted, |_| String::new())?,
     }
-    if shown.is_empty() {
+    if shown.is_empty() && is_exact(counted) {
         say(&format!("{}\n", nothing(client, &args.filter).await));
         return Ok(Exit::Ok);
     }
@@ -137,15 +175,12 @@ async fn preview(args: &Many, client: &Client, counted: &Value) -> Result<Exit, 
     Ok(Exit::Ok)
 }
 
-/// Asks whether to go on; with many jobs, the answer is their number.
+/// Asks whether to go on; with many jobs, the answer is their number, or `all` if not all were counted.
 fn ask(counted: &Value, order: Order) -> Result<(), Failure> {
     let question = format!("{} {}, {}?", order.verb, count(counted), text_at(counted, "selection"));
-    let matched = matched(counted);
-    if matched <= OPERATION_TYPED_ABOVE {
-        return confirm(&question);
-    }
-    say(&format!("{question} Type {matched} to go on: "));
-    answered(&matched.to_string())
+    let Some(word) = typed(matched(counted), is_exact(counted)) else { return confirm(&question) };
+    say(&format!("{question} Type {word} to go on: "));
+    answered(&word)
 }
 
 #[cfg(test)]

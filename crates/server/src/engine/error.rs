@@ -14,11 +14,19 @@ pub struct Unavailable {
     pub retry_after: Span,
     /// Whether it is for want of room on the store's disk.
     pub disk_full: bool,
+    /// Whether the command is why: the store takes others.
+    pub is_alone: bool,
 }
 
 impl Unavailable {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), retry_after: Span::from_secs(1), disk_full: false }
+        let retry_after = Span::from_secs(1);
+        Self { reason: reason.into(), retry_after, disk_full: false, is_alone: false }
+    }
+
+    /// Of a command that the store does not take while it takes others.
+    pub(crate) fn alone(reason: impl Into<String>) -> Self {
+        Self { is_alone: true, ..Self::new(reason) }
     }
 
     pub(crate) fn stopping() -> Self {

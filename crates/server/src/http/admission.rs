@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outlast_core::limits::{BODIES_BYTES_MAX, SHORT_BODY_BYTES_MAX};
-use outlast_core::time::Span;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
@@ -74,11 +73,9 @@ impl Admission {
         let admitted = Arc::clone(room).acquire_many_owned(pieces);
         match tokio::time::timeout(self.wait, admitted).await {
             Ok(Ok(room)) => Ok(Admitted { room }),
-            Ok(Err(_)) | Err(_) => Err(ApiError::Unavailable(Unavailable {
-                reason: "the server has as many long requests in memory as it may".to_owned(),
-                retry_after: Span::from_secs(1),
-                disk_full: false,
-            })),
+            Ok(Err(_)) | Err(_) => Err(ApiError::Unavailable(Unavailable::new(
+                "the server has as many long requests in memory as it may",
+            ))),
         }
     }
 }

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use http::StatusCode;
 use outlast_core::id::JobId;
 use outlast_core::queue::Depth;
-use outlast_core::time::Span;
 use outlast_store::StoreError;
 use outlast_store::reply::{EnqueueRefusal, MoveRefusal, WorkerMoveRefusal};
 use outlast_wire::Fault;
@@ -340,9 +339,8 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Corrupt(_) | StoreError::Rejected(_) => Self::Internal(error.to_string()),
             _ => Self::Unavailable(Unavailable {
-                reason: error.to_string(),
-                retry_after: Span::from_secs(1),
                 disk_full: matches!(error, StoreError::Full(_)),
+                ..Unavailable::new(error.to_string())
             }),
         }
     }

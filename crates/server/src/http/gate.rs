@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 use axum::body::Body;
 use http::uri::Authority;
 use http::{HeaderValue, Request, Response, header};
-use outlast_core::time::Span;
 
 use super::error::ApiError;
 use super::responder::Responder;
@@ -56,11 +55,9 @@ pub(crate) fn refuse<B>(
     peer: &Peer,
 ) -> Option<Response<Body>> {
     let failure = if peer.is_reserved() && !may_use_reserve(request.uri().path()) {
-        ApiError::Unavailable(Unavailable {
-            reason: "too many connections are open; the rest is reserved for workers".to_owned(),
-            retry_after: Span::from_secs(1),
-            disk_full: false,
-        })
+        ApiError::Unavailable(Unavailable::new(
+            "too many connections are open; the rest is reserved for workers",
+        ))
     } else {
         wrong_host(request, hosts)?
     };

@@ -78,7 +78,8 @@ fn may(req: &ApiRequest, kind: OperationKind) -> Result<(), ApiError> {
 
 pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let body = req.body().await?;
-    let now = req.app.now().await?;
+    // The store's own time, as in the answer to a dry run: what this server knows of it lags behind.
+    let now = req.app.engine.store().now().await?;
     let request = operation::read(&body, now)?;
     may(&req, request.kind)?;
     let key = IdempotencyKey::of(&req)?;
@@ -129,10 +130,7 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let after = asked.cursor.as_deref().map(cursor::read).transpose()?;
     let (found, next) = page(&req, OperationQuery { running, after, limit: asked.limit }).await?;
     let now = req.app.now().await?;
-    let mut all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
-    if let Some(tenant) = req.tenant()? {
-        all.retain(|operation| operation.definition.tenant.as_ref() == Some(&tenant));
-    }
+    let all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
     Ok(ApiResponse::object(|object| {
         object.array("data", &all, |out, operation| {
             let mut object = Object::begin(out);
@@ -146,7 +144,7 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     }))
 }
 
-/// Returns a page of operations, and where the next one begins.
+/// Returns a page of operations, and where the next one begins. A tenant sees its own.
 pub(super) async fn page(
     req: &ApiRequest,
     query: OperationQuery,
@@ -155,6 +153,12 @@ pub(super) async fn page(
     let query = OperationQuery { limit: limit.saturating_add(1), ..query };
     let mut found = req.app.engine.store().operations(query).await?;
     let next = cursor::next(&mut found, limit, |last| cursor::write(last.created, last.id));
+    if let Some(tenant) = req.tenant()? {
+        let is_theirs = |record: &OperationRecord| {
+            Definition::of(record).is_ok_and(|it| it.tenant.as_ref() == Some(&tenant))
+        };
+        found.retain(is_theirs);
+    }
     Ok((found, next))
 }
 

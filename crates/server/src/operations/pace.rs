@@ -1,11 +1,11 @@
 //! How fast operations go: the steps of all that run at this server follow each other, so that what
-//! others send is delayed by a small command now and then, and never by a large one. So do their reads, which
-//! would else take all connections from requests where few jobs match.
+//! others send is delayed by a small command now and then, and never by a large one. Few of them read at the
+//! same time: where few jobs match, they would else take all connections from requests.
 
 use std::time::Duration;
 
 use outlast_core::limits::OPERATION_STEP_MAX;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
 /// Jobs a second, while the store keeps up.
@@ -15,12 +15,21 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How many jobs a step has that comes after the shortest time.
 const STEP: usize = 30;
 
+/// How many operations read at the same time: a slow read does not hold up all others.
+const READS: usize = 2;
+
 /// Whose turn it is to take a step or to read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pace {
     /// When the latest step began.
     latest: Mutex<Option<Instant>>,
-    reading: Mutex<()>,
+    reads: Semaphore,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { latest: Mutex::default(), reads: Semaphore::new(READS) }
+    }
 }
 
 impl Pace {
@@ -37,7 +46,7 @@ impl Pace {
 
     /// Reads when it is this operation's turn.
     pub(crate) async fn read<T>(&self, reading: impl Future<Output = T>) -> T {
-        let _turn = self.reading.lock().await;
+        let _turn = self.reads.acquire().await;
         reading.await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outlast_core::operation::OperationStatus;
+use outlast_core::operation::{OperationStatus, Skip};
 use outlast_core::time::Timestamp;
 use outlast_store::StoreError;
 use outlast_store::command::JobOrder;
@@ -23,6 +23,10 @@ use crate::engine::Engine;
 const READ: u32 = 500;
 /// How long nothing is written while nothing is found: others see that this server goes on.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(500);
+/// How often a step of one job is tried that the store does not take while it takes others, and the pause
+/// between two tries.
+const TRIES: u32 = 3;
+const AGAIN: Duration = Duration::from_millis(200);
 /// Who ends operations, for the event log.
 const BY: &str = "operations";
 
@@ -100,17 +104,32 @@ struct Steps<'a> {
 impl Steps<'_> {
     /// Takes the steps of a page; returns why no others follow, if none do.
     async fn take(&mut self, page: &JobPage) -> Result<Option<Left>, OperationError> {
-        let mut at = 0;
+        let (mut at, mut most, mut tries) = (0, usize::MAX, 0);
         while at < page.jobs.len() {
-            let end = page.jobs.len().min(at + self.pace.step().await);
+            let end = page.jobs.len().min(at + self.pace.step().await.min(most));
             let is_last = end == page.jobs.len();
             let reached = page.next.clone().filter(|_| is_last);
             let reached = reached.or_else(|| page.cursors.get(end - 1).cloned());
             let jobs = page.jobs.get(at..end).unwrap_or_default();
-            if let Some(left) = self.step(jobs, reached).await? {
-                return Ok(Some(left));
+            let left = match self.step(jobs, reached.clone()).await {
+                // One job that cannot be written must not hold up all others: it is found by smaller
+                // steps, and left out.
+                Err(OperationError::Unavailable(error)) if error.is_alone && tries < TRIES => {
+                    (most, tries) = ((jobs.len() / 2).max(1), tries + u32::from(jobs.len() == 1));
+                    tokio::time::sleep(AGAIN).await;
+                    continue;
+                }
+                Err(OperationError::Unavailable(error)) if error.is_alone => {
+                    let job = jobs.first().map(|job| job.job.id);
+                    tracing::warn!(operation = %self.record.id, ?job, %error, "job is left out");
+                    self.leave_out(reached).await?
+                }
+                left => left?,
+            };
+            if left.is_some() {
+                return Ok(left);
             }
-            at = end;
+            (at, most, tries) = (end, most.saturating_mul(2), 0);
         }
         if page.jobs.is_empty() && page.next.is_some() && self.written.elapsed() > SIGN_OF_LIFE {
             return self.step(&[], page.next.clone()).await;
@@ -123,11 +142,7 @@ impl Steps<'_> {
         jobs: &[JobRecord],
         reached: Option<String>,
     ) -> Result<Option<Left>, OperationError> {
-        let mut to = OperationChange {
-            reached,
-            runner: Some(self.engine.server_id()),
-            ..OperationChange::to(OperationStatus::Running)
-        };
+        let mut to = self.running(reached);
         let mut orders = Vec::with_capacity(jobs.len());
         for job in jobs {
             let verdict = self.rule.of(job);
@@ -145,6 +160,24 @@ impl Steps<'_> {
             to.matched += 1;
         }
         Ok(self.write(to, orders).await?.err())
+    }
+
+    /// Counts a job as one that stays as it is.
+    async fn leave_out(&mut self, reached: Option<String>) -> Result<Option<Left>, OperationError> {
+        let to = OperationChange {
+            matched: 1,
+            skipped: [(Skip::Unwritable, 1)].into(),
+            ..self.running(reached)
+        };
+        Ok(self.write(to, Vec::new()).await?.err())
+    }
+
+    fn running(&self, reached: Option<String>) -> OperationChange {
+        OperationChange {
+            reached,
+            runner: Some(self.engine.server_id()),
+            ..OperationChange::to(OperationStatus::Running)
+        }
     }
 
     /// Writes it, unless it was written by another since it was read.

@@ -9,7 +9,6 @@ use outlast_core::operation::{OperationKind, OperationStatus, Skip};
 use outlast_core::retry::RetryPolicy;
 use outlast_core::time::Timestamp;
 use outlast_packs::PackSet;
-use outlast_store::Store as _;
 use outlast_store::command::{
     AskedByQueues, Claim, ClaimFrom, Claimant, EndDetail, Fence, Finish, JobAction, JobOrder,
     NewJob, ReportedOutcome,
@@ -17,6 +16,7 @@ use outlast_store::command::{
 use outlast_store::event::EventQuery;
 use outlast_store::operation::OperationRecord;
 use outlast_store::store::ManualClock;
+use outlast_store::{Command, Store as _, StoreError};
 use outlast_store_testkit::job::plain_job;
 use outlast_store_testkit::model::ModelStore;
 use outlast_wire::operation::JobFilter;
@@ -248,6 +248,34 @@ async fn job_that_someone_else_changed_meanwhile_is_named() {
     assert_eq!(record.skipped, [(Skip::Changed, 1)].into());
     let states = [State::Available, State::Discarded, State::Available];
     assert_eq!(world.states(0..3).await, states);
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_that_cannot_be_written_is_left_out_and_named() {
+    let world = World::new();
+    for n in 0..100 {
+        world.add(n).await;
+    }
+    let operation = world.begin(OperationKind::Cancel).await;
+    let is_damaged = |order: &JobOrder| order.job == job_id(41);
+    let store = world.store.clone().failing(move |batch| {
+        let has_it = batch.commands.iter().any(|command| match command {
+            Command::WriteOperation(write) => write.orders.iter().any(is_damaged),
+            _ => false,
+        });
+        has_it.then(|| StoreError::Corrupt("its row".into()))
+    });
+    let broken = World {
+        clock: world.clock.clone(),
+        engine: engine_on(&store),
+        store,
+        pace: Pace::default(),
+    };
+    assert_eq!(broken.go_on(&operation).await, Left::Ended);
+    let record = world.read(&operation).await;
+    assert_eq!((record.matched, record.changed), (100, 99));
+    assert_eq!(record.skipped, [(Skip::Unwritable, 1)].into());
+    assert_eq!(world.states(41..42).await, [State::Available]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -247,3 +247,41 @@ async fn tenants_list_their_own_operations_only() {
     assert_eq!(listed(Some("c")).await, Vec::<Value>::new());
     assert_eq!(listed(None).await.len(), 2);
 }
+
+/// Presses the button of a page, in the browser of a tenant.
+async fn press(api: &Api, form: &str, tenant: &str) -> Reply {
+    let request = Request::post("/operations/begin").header("host", "127.0.0.1:8080");
+    let request = request.header("origin", "http://127.0.0.1:8080").header("x-ojs-tenant", tenant);
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    api.send(request.body(Body::from(form.to_owned())).expect("a request")).await
+}
+
+#[tokio::test]
+async fn form_that_is_sent_twice_begins_one_operation() {
+    let api = Api::start();
+    job(&api, "mail", json!({})).await;
+    let asked = api.get("/operations/new?kind=cancel&queue=mail").await.text;
+    let field = |name: &str| {
+        let rest = asked.split(&format!("name=\"{name}\"")).nth(1).expect("a field");
+        let value = rest.split("value=\"").nth(1).and_then(|rest| rest.split('"').next());
+        value.expect("a value").replace("&#34;", "%22")
+    };
+    let form = ["kind", "filter", "expected", "at_least", "as_of", "once"]
+        .map(|name| format!("{name}={}", field(name)))
+        .join("&");
+    let [first, second] = [press(&api, &form, "a").await, press(&api, &form, "a").await];
+    assert!(first.status == 303 && second.status == 303, "{}", first.text);
+    assert_eq!(first.header("location"), second.header("location"));
+    let listed = api.get(OPERATIONS).await.expect(200);
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1));
+    // It is the tenant's who pressed.
+    let id = listed["data"][0]["id"].as_str().expect("an id").to_owned();
+    let page = async |path: String, tenant: &str| {
+        let request = Request::get(path).header("x-ojs-tenant", tenant);
+        api.send(request.body(Body::empty()).expect("a request")).await
+    };
+    assert_eq!(page(format!("/operations/{id}"), "a").await.status, 200);
+    assert_eq!(page(format!("/operations/{id}"), "b").await.status, 404);
+    assert!(page("/operations".into(), "a").await.text.contains("queue mail"));
+    assert!(!page("/operations".into(), "b").await.text.contains("queue mail"));
+}

@@ -256,7 +256,7 @@ impl EventLoop {
             ReplyTo::Caller(caller)
             | ReplyTo::Queue { caller, .. }
             | ReplyTo::Lapse { caller, .. } => {
-                drop(caller.send(Err(Unavailable::new(error.to_string()))));
+                drop(caller.send(Err(Unavailable::alone(error.to_string()))));
             }
             ReplyTo::Session(planned) => {
                 self.planning.redispatch.claimed(&[], planned.tokens);

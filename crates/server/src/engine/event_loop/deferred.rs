@@ -234,7 +234,7 @@ impl Deferred {
 
 /// Answers a caller with why its command was not carried out.
 pub(super) fn refuse(reply_to: ReplyTo, why: &str) {
-    let error = Unavailable::new(why);
+    let error = Unavailable::alone(why);
     match reply_to {
         ReplyTo::Caller(caller) | ReplyTo::Queue { caller, .. } | ReplyTo::Lapse { caller, .. } => {
             drop(caller.send(Err(error)))

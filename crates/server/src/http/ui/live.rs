@@ -29,12 +29,21 @@ const PAGES_MAX: usize = 500;
 /// Longest path and query of a page, in bytes.
 const PATH_MAX: usize = 2_000;
 
-/// The latest updates by page, and by what its readers may do there; those of a page that shows a reader
-/// what is theirs, by reader.
+/// The latest updates by page.
 #[derive(Debug, Default)]
 pub(in crate::http) struct Cache(Mutex<HashMap<Key, Arc<Slot>>>);
 
-type Key = (String, Option<Role>, Option<Fingerprint>);
+/// What tells updates apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    path: String,
+    /// What its readers may do there.
+    role: Option<Role>,
+    /// Whose they are, if its readers see only theirs.
+    reader: Option<Fingerprint>,
+    tenant: Option<String>,
+}
+
 type Slot = tokio::sync::Mutex<Option<Update>>;
 
 #[derive(Clone, Debug)]
@@ -98,17 +107,19 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
     }
     let role = req.token().map(|token| token.role);
     let reader = req.session_key().filter(|_| is_of_reader(&path));
-    let slot = req.app.updates.slot((path.clone(), role, reader));
+    let tenant = req.tenant()?;
+    let slot = req.app.updates.slot(Key { path: path.clone(), role, reader, tenant });
     let mut of = req.for_path(&path).ok_or_else(known)?;
     of.is_update = true;
+    // One that is not there any more does not wait: while the store hangs, they would add up.
+    let mut slot = slot.lock_owned().await;
+    if let Some(update) = slot.as_ref()
+        && boot_time().since(update.at) < FRESH
+    {
+        return Ok(update.clone());
+    }
     // It is made to its end though its reader has gone: the next one finds it.
     let making = tokio::spawn(async move {
-        let mut slot = slot.lock_owned().await;
-        if let Some(update) = slot.as_ref()
-            && boot_time().since(update.at) < FRESH
-        {
-            return Ok(update.clone());
-        }
         let html = page(&of, None).await?;
         let now = of.app.now().await?.as_millis();
         let (document, tag) = Live::of(&html, now).document();

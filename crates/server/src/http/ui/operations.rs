@@ -2,8 +2,7 @@
 
 use axum::extract::Request;
 use axum::response::Response;
-use outlast_core::limits::OPERATION_TYPED_ABOVE;
-use outlast_core::operation::{OperationId, OperationKind, OperationStatus};
+use outlast_core::operation::{OperationId, OperationKind, OperationStatus, typed};
 use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::{Count, Lasting};
 use outlast_dashboard::pages::sheet::{Card, Cell, Field, Form, Row, Section, Table, Why};
@@ -88,7 +87,7 @@ pub(super) async fn one(
     let unknown =
         || ApiError::not_found(Missing::Operation, format!("operation {id} is not known"));
     let id: OperationId = id.parse().map_err(|_not| unknown())?;
-    let found = service::find(&req.app.engine, id, None).await?;
+    let found = service::find(&req.app.engine, id, req.tenant()?.as_deref()).await?;
     let now = req.app.now().await?;
     let kind = found.definition.kind;
     let title =
@@ -235,7 +234,7 @@ pub(super) async fn asks(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let body = json!({"kind": req.query("kind"), "filter": filter_of(req)?}).to_string();
     let now = req.app.now().await?;
     let request = outlast_wire::operation::read(body.as_bytes(), now)?;
-    let definition = operations::definition(&req.app, request, None).await?;
+    let definition = operations::definition(&req.app, request, req.tenant()?).await?;
     let counted = count(&req.app.engine, &definition, None).await?;
     // What came while they were counted is among them.
     let as_of = req.app.engine.store().now().await?;
@@ -250,10 +249,9 @@ pub(super) async fn asks(req: &ApiRequest, said: Option<Flash>) -> Result<String
     // What is asked stays as it was read.
     frame.is_live = false;
     let root = frame.root();
-    let number = number(&counted);
-    let text = format!("{number} {}.", definition.filter.in_words(definition.kind));
+    let text = sentence_of(&counted, &definition.filter.in_words(definition.kind));
     let mut sections = vec![Section::Why(Why { status: None, text, testid: "bulk-count" })];
-    if counted.matched > 0 {
+    if counted.matched > 0 || !counted.is_exact {
         let hidden = &req.app.engine.settings().hidden;
         sections.push(Section::Table(examples(&root, &counted.examples, hidden)));
         sections.push(Section::Note(
@@ -272,29 +270,39 @@ fn may(frame: &Frame, kind: OperationKind) -> bool {
     orders::has(frame.reader.may, operations::scope_of(kind))
 }
 
-fn number(counted: &Counted) -> String {
-    let least = if counted.is_exact { "" } else { "At least " };
-    match counted.matched {
-        0 => "None of the".to_owned(),
-        matched => format!("{least}{}", Count(matched)),
+/// Says how many match, as far as that is known.
+fn sentence_of(counted: &Counted, jobs: &str) -> String {
+    match (counted.matched, counted.is_exact) {
+        (0, true) => format!("None of the {jobs}."),
+        (0, false) => format!("None so far of the {jobs}: only the newest jobs were looked at."),
+        (matched, true) => format!("{} {jobs}.", Count(matched)),
+        (matched, false) => format!(
+            "At least {} {jobs}: only the newest jobs were looked at, and there may be many more.",
+            Count(matched)
+        ),
     }
 }
 
 fn begin_form(definition: &Definition, counted: &Counted, as_of: Timestamp) -> Form {
     let matched = counted.matched;
-    let jobs = if matched == 1 { "job" } else { "jobs" };
     let kind = definition.kind;
-    let label = format!("{} {} {jobs}", capital(kind), number(counted).to_lowercase());
-    let mut form = Form::button("begin", "begin", &label)
+    let jobs = match (matched, counted.is_exact) {
+        (1, true) => "1 job".to_owned(),
+        (matched, true) => format!("{} jobs", Count(matched)),
+        (_, false) => "all jobs that match".to_owned(),
+    };
+    let mut form = Form::button("begin", "begin", &format!("{} {jobs}", capital(kind)))
         .with(Field::hidden("kind", kind.as_str()))
         .with(Field::hidden("filter", definition.filter.document().to_string()))
         .with(Field::hidden("expected", matched.to_string()))
-        .with(Field::hidden("as_of", Rfc3339(as_of).to_string()));
+        .with(Field::hidden("at_least", (!counted.is_exact).to_string()))
+        .with(Field::hidden("as_of", Rfc3339(as_of).to_string()))
+        .with(sheet::once());
     form.is_dangerous = true;
-    if matched > OPERATION_TYPED_ABOVE {
-        let mut typed = Field::word("typed", &format!("Type {matched} to go on"), "");
-        typed.is_required = true;
-        form = form.with(typed);
+    if let Some(word) = typed(matched, counted.is_exact) {
+        let mut field = Field::word("typed", &format!("Type {word} to go on"), "");
+        field.is_required = true;
+        form = form.with(field);
     }
     form.with(Field::word("reason", "Why, for the log", ""))
 }
@@ -360,11 +368,13 @@ pub(super) async fn begin(app: App, request: Request) -> Response {
         return asking.refused(&app, ApiError::Internal("the path is no URI".to_owned()));
     };
     let back = "../jobs".to_owned();
-    let body = match req.fields().await.and_then(|fields| Ok(asked(&fields)?)) {
-        Ok(body) => body,
+    let read = req.fields().await.and_then(|fields| Ok((asked(&fields)?, fields)));
+    let (body, fields) = match read {
+        Ok(read) => read,
         Err(error) => return response::not_done(&look, &error, back).await,
     };
-    match operations::begin(req.with_json(&body)).await {
+    let req = orders::sent_once(req.with_json(&body), &fields, &body);
+    match operations::begin(req).await {
         Ok(made) => {
             let made: Value = serde_json::from_slice(&made.body).unwrap_or_default();
             let id = made["data"]["id"].as_str().unwrap_or_default();
@@ -381,9 +391,10 @@ fn asked(fields: &[(String, String)]) -> Result<Value, Fault> {
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     };
     let expected: u64 = given("expected").and_then(|text| text.parse().ok()).unwrap_or(0);
-    let typed = given("typed").unwrap_or_default().replace([',', ' '], "");
-    if expected > OPERATION_TYPED_ABOVE && typed != expected.to_string() {
-        let problem = format!("must be {expected}, the number of jobs; nothing was changed");
+    let given_word = given("typed").unwrap_or_default().replace([',', ' '], "");
+    let word = typed(expected, given("at_least") != Some("true"));
+    if let Some(word) = word.filter(|word| *word != given_word) {
+        let problem = format!("must be `{word}`; nothing was changed");
         return Err(Fault::rule("typed", problem));
     }
     let filter: Value = given("filter")
@@ -402,11 +413,12 @@ fn asked(fields: &[(String, String)]) -> Result<Value, Fault> {
 mod tests {
     use super::*;
 
-    fn fields(typed: &str, expected: &str) -> Vec<(String, String)> {
+    fn fields(typed: &str, expected: &str, at_least: bool) -> Vec<(String, String)> {
         [
             ("kind", "cancel"),
             ("filter", r#"{"queue":"mail"}"#),
             ("expected", expected),
+            ("at_least", if at_least { "true" } else { "false" }),
             ("as_of", "2026-01-01T00:00:00Z"),
             ("typed", typed),
         ]
@@ -416,10 +428,24 @@ mod tests {
 
     #[test]
     fn number_is_typed_above_a_hundred() {
-        let refused = |typed, expected| asked(&fields(typed, expected)).is_err();
+        let refused = |typed, expected| asked(&fields(typed, expected, false)).is_err();
         assert!(!refused("", "100") && !refused("1204", "1204") && !refused(" 1,204 ", "1204"));
         assert!(refused("", "101") && refused("120", "1204") && refused("1204x", "1204"));
-        let body = asked(&fields("1204", "1204")).unwrap();
+        let body = asked(&fields("1204", "1204", false)).unwrap();
         assert_eq!((&body["filter"], &body["expected"]), (&json!({"queue": "mail"}), &json!(1204)));
+    }
+
+    #[test]
+    fn all_is_typed_where_not_all_were_counted() {
+        let refused = |typed, expected| asked(&fields(typed, expected, true)).is_err();
+        assert!(!refused("all", "0") && !refused("all", "3") && !refused("all", "10000"));
+        assert!(
+            refused("", "0") && refused("", "3") && refused("3", "3") && refused("10000", "10000")
+        );
+        let counted = |matched, is_exact| Counted { matched, is_exact, examples: Vec::new() };
+        let says = |matched, is_exact| sentence_of(&counted(matched, is_exact), "failed jobs");
+        assert_eq!(says(0, true), "None of the failed jobs.");
+        assert!(says(0, false).starts_with("None so far of the failed jobs:"));
+        assert!(says(3, false).starts_with("At least 3 failed jobs:"));
     }
 }

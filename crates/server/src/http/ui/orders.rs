@@ -5,15 +5,17 @@ use axum::response::Response;
 use axum::routing::MethodFilter;
 use outlast_dashboard::{Frame, May};
 use serde_json::{Map, Value, json};
+use uuid::Uuid;
 
-use super::{response, run_form};
+use super::{response, run_form, sheet};
 use crate::access::{Denied, Scope};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
 use crate::http::response::ApiResponse;
 use crate::http::route::Routes;
 use crate::http::{
-    App, executions, limits, ojs, operations, queues, schedules, sessions, workers, workflows,
+    App, executions, idempotency, limits, ojs, operations, queues, schedules, sessions, workers,
+    workflows,
 };
 use crate::settings::UiMode;
 use Scope::{Operate, Produce, Read};
@@ -175,7 +177,10 @@ where
     };
     let req = match button.sends {
         Query => req.with_query(&fields),
-        Body(make) => req.with_json(&make(&app, &path, &fields)),
+        Body(make) => {
+            let body = make(&app, &path, &fields);
+            sent_once(req.with_json(&body), &fields, &body)
+        }
         Nothing => req,
     };
     match order(req).await {
@@ -186,6 +191,18 @@ where
         }
         Ok(_) => response::to(&format!("{back}?done={verb}")),
         Err(failure) => response::not_done(&look, &failure, back).await,
+    }
+}
+
+/// The same request with a key by which it is known when the same form is sent again with the same
+/// content.
+pub(super) fn sent_once(req: ApiRequest, fields: &Fields, body: &Value) -> ApiRequest {
+    match given(fields, sheet::ONCE).filter(|once| Uuid::try_parse(once).is_ok()) {
+        Some(once) => {
+            let key = idempotency::begins(once, None, body.to_string().as_bytes());
+            req.with_header(idempotency::HEADER, &key)
+        }
+        None => req,
     }
 }
 

@@ -3,12 +3,13 @@
 use outlast_dashboard::pages::sheet::{Field, Form};
 use serde_json::{Value, json};
 
+use super::sheet;
 use crate::hidden::HiddenKeys;
 use crate::http::request::encoded;
 
 /// A form with a field for each parameter.
 pub(super) fn form(name: &str, schema: &Value, hidden: &HiddenKeys) -> Form {
-    let mut form = Form::button("run", format!("{}/run", encoded(name)), "Run");
+    let mut form = Form::button("run", format!("{}/run", encoded(name)), "Run").with(sheet::once());
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, about) in schema["properties"].as_object().into_iter().flatten() {

@@ -1,11 +1,15 @@
 //! Small things that pages of sections need.
 
 use outlast_dashboard::pages::html;
-use outlast_dashboard::pages::sheet::{Cell, Form, Section, SheetPage};
+use outlast_dashboard::pages::sheet::{Cell, Field, Form, Section, SheetPage};
 use outlast_dashboard::{Flash, Frame, Place};
+use uuid::Uuid;
 
 use super::{frame, orders};
 use crate::http::request::ApiRequest;
+
+/// The name of the field that tells forms apart.
+pub(super) const ONCE: &str = "once";
 
 /// What a page is called, where it stands, and what came of the order before.
 pub(super) struct Head {
@@ -30,6 +34,11 @@ impl Head {
         frame.flash = self.said;
         frame
     }
+}
+
+/// A field by which a form that is sent twice, as by a double click, is known for one.
+pub(super) fn once() -> Field {
+    Field::hidden(ONCE, Uuid::new_v4().to_string())
 }
 
 /// Writes a page, with those of its buttons that its reader may press.

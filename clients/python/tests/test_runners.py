@@ -1,6 +1,8 @@
 """Handlers are run and stopped: real threads, event loops and processes."""
 
 import asyncio
+import io
+import logging
 import os
 import pathlib
 import signal
@@ -84,6 +86,41 @@ class InThreads(unittest.TestCase):
             said = outcome.fields.get("result", (outcome.fields.get("error") or {}).get("type"))
             self.assertIn(said, (sum(range(2000)), "shutdown"), round)
             self.assertEqual(sum(range(500)), 124750)
+
+    def test_a_handler_that_logs_is_stopped_once_it_has_given_back_the_lock(self):
+        handler = logging.StreamHandler(io.StringIO())
+        logger = logging.Logger("busy")
+        logger.addHandler(handler)
+        logs = threading.Event()
+
+        def spin():
+            logs.set()
+            logger.error("said once the lock is free")
+            while True:
+                sum(range(100))
+
+        runner = InThread(task(spin), context("t"))
+        done = []
+        with handler.lock:
+            thread = threading.Thread(target=lambda: done.append(runner.perform()))
+            thread.start()
+            logs.wait()
+            time.sleep(0.2)
+            runner.stop("shutdown")
+        wait_for(lambda: runner.interrupt() or done)
+        thread.join()
+        self.assertEqual(done[0].fields["error"]["type"], "shutdown")
+        self.assertTrue(handler.lock.acquire(timeout=1), "the lock is held by a thread that is gone")
+
+    def test_a_handler_that_was_stopped_while_it_waited_may_be_stopped_again(self):
+        job = context("t")
+        runner = InThread(task(lambda: None), job)
+        runner.stop("cancelled")
+        with job.cancelled._cond:
+            again = threading.Thread(target=runner.stop, args=["shutdown"], daemon=True)
+            again.start()
+            again.join(5)
+            self.assertFalse(again.is_alive())
 
     def test_a_stop_before_the_beginning_keeps_it_from_beginning(self):
         began = []

@@ -73,9 +73,10 @@ class JobContext:
         return self._load(self.id)
 
     def stop(self, reason: str) -> None:
+        # Once: a handler that was stopped while it waited for the event may have left it locked.
         if self.stop_reason is None:
             self.stop_reason = reason
-        self.cancelled.set()
+            self.cancelled.set()
 
 
 def current_job() -> JobContext:

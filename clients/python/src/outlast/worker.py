@@ -236,6 +236,7 @@ class Worker:
         for attempt in attempts:
             timeout, stopped = attempt.job.timeout, attempt.runner.stopped
             if stopped is not None:
+                attempt.runner.interrupt()
                 # What does not end by itself is killed where that is possible.
                 if time > stopped + self.stop_window:
                     attempt.runner.kill()

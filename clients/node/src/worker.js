@@ -17,8 +17,8 @@ import { Worker as Thread } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
 import { JobContext, runIn } from "./context.js";
-import { OutlastError, Refused, UsageError } from "./errors.js";
-import { completed, failed, isFinal, outcomeOf, stopped, textOf } from "./outcome.js";
+import { OutlastError, Refused, Unanswered, UsageError } from "./errors.js";
+import { completed, failed, isFinal, outcomeOf, refused, stopped, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -37,6 +37,8 @@ const LAST_FETCH = 1000;
 const REPORT_WINDOW = 5000;
 /** How long a server's own error may answer the same report. */
 const ERROR_PATIENCE = 300_000;
+/** A report of more bytes is given up when so many tries were not answered, but heartbeats were. */
+const UNREAD_MAX = 3, BODY_LARGE = 1 << 20;
 
 const setting = (name, standard) => {
   const text = process.env[name];
@@ -360,18 +362,21 @@ export class Worker {
   /** Reports an end again and again, until a server has stored or refused it. */
   async #report(attempt, outcome) {
     const backoff = new Backoff(100, 5000), began = now(), { id } = attempt.job;
+    // Tries that were not answered while the server was there, and when the latest one failed.
+    let unread = 0, unreadAt = began;
     while (!this.#isOver) {
       let asked;
+      const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
+      const length = Buffer.byteLength(body);
       try {
-        const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
         const answer = await this.#transport.once("POST", `/ojs/v1/workers/${outcome.path}`, body);
         if (answer?.acknowledged === false) this.log(`job ${id} was cancelled: nothing came of the attempt`);
         return;
       } catch (error) {
         if (error instanceof Refused) {
-          if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
-            outcome = failed("invalid_result", error.message, { retryable: false });
-            attempt.outcome = outcome;
+          const instead = [400, 413, 422].includes(error.status) ? refused(outcome, error.message) : undefined;
+          if (instead !== undefined) {
+            outcome = attempt.outcome = instead;
             continue;
           }
           if (error.status === 409) {
@@ -383,6 +388,17 @@ export class Worker {
             return;
           }
           asked = error.retryAfter;
+        } else if (error instanceof Unanswered) {
+          if (error.sent && length > BODY_LARGE && this.#answered[0] > unreadAt) {
+            unread += 1;
+            unreadAt = now();
+          }
+          if (unread === UNREAD_MAX) {
+            // Servers may close the connection on what is too long, and are not heard then.
+            const text = `the report of ${length} bytes is not answered: ${error.message}`;
+            outcome = attempt.outcome = refused(outcome, text) ?? outcome;
+            unread = 0;
+          }
         }
       }
       await sleep(backoff.pause(asked));

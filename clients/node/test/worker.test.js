@@ -14,7 +14,7 @@ import { Outlast, Worker } from "../src/index.js";
 
 const job = (id = "j", more = {}) => ({ id, type: "t", args: [], attempt: 1, lease: `lease-${id}`, ...more });
 
-/** Hands out `jobs`, answers heartbeats with `beat`, and reports with the status of `answer(path, body)`. */
+/** Hands out `jobs`, answers heartbeats with `beat`, and reports with the status of `answer(path, body)`; 0 closes. */
 async function play(t, jobs) {
   const site = { jobs, beat: { state: "running" }, reports: [], lines: [], answer: () => 200 };
   const server = createServer(async (request, response) => {
@@ -28,6 +28,7 @@ async function play(t, jobs) {
       site.reports.push([path, body]);
       status = await site.answer(path, body);
     }
+    if (status === 0) return request.socket.destroy();
     response.writeHead(status);
     response.end(JSON.stringify(said));
   });
@@ -104,6 +105,25 @@ test("a report that is not allowed is repeated", async (t) => {
   site.jobs.push(job());
   await waitFor(() => site.reports.length === 3);
   assert.deepEqual(ends(site), ["j ack", "j ack", "j ack"]);
+});
+
+test("a report that is too long for the server is given up", async (t) => {
+  const { site } = await begin(t, () => "x".repeat(2 << 20), []);
+  site.answer = (path) => (path === "ack" ? 0 : 200);
+  site.jobs.push(job());
+  await waitFor(() => site.reports.some(([path]) => path === "nack"));
+  assert.equal(ends(site).at(-1), "j invalid_result");
+});
+
+test("an error that the server cannot read is reported in other words", async (t) => {
+  const { site } = await begin(t, () => { throw new TypeError(`${"x".repeat(8191)}😀`); }, []);
+  site.answer = (path, { error }) => (error.type === "invalid_error" ? 200 : 400);
+  site.jobs.push(job());
+  await waitFor(() => site.reports.length === 2);
+  const [first, second] = site.reports.map(([, { error }]) => error);
+  assert.equal(first.type, "TypeError");
+  assert.equal(first.message.at(-1), "\ufffd");
+  assert.equal(second.retryable, true);
 });
 
 test("what has completed is reported so by the program that hands back", async (t) => {

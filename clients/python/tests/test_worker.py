@@ -20,10 +20,14 @@ from .test_runners import ROOT, wait_for
 
 
 class Server:
-    """Hands out `jobs`, answers heartbeats with `beat`, and reports with `answer(path, body)`."""
+    """Hands out `jobs`, answers heartbeats with `beat`, and reports with `answer(path, body)`.
+
+    With the status 0 the connection is closed.
+    """
 
     def __init__(self, *jobs):
         self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
+        self.beat_status = 200
         self.answer = lambda _path, _body: 200
         server = self
 
@@ -37,10 +41,13 @@ class Server:
                 if path == "fetch":
                     said = {"jobs": [server.jobs.pop(0) for _ in server.jobs[: body["count"]]]}
                 elif path == "heartbeat":
-                    said = server.beat
+                    status, said = server.beat_status, server.beat
                 else:
                     server.reports.append((path, body))
                     status = server.answer(path, body)
+                if status == 0:
+                    self.close_connection = True
+                    return
                 data = json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
@@ -141,6 +148,39 @@ class Workers(unittest.TestCase):
         server.jobs.append(job())
         wait_for(lambda: len(server.reports) == 3)
         self.assertEqual({path for path, _body in server.reports}, {"ack"})
+
+
+    def test_a_report_that_is_too_long_for_the_server_is_given_up(self):
+        server, worker, _thread = self.begin(lambda: "x" * (2 << 20))
+        server.answer = lambda _path, body: 0 if "result" in body else 200
+        server.jobs.append(job())
+        wait_for(lambda: ("j", "invalid_result") in server.ends())
+        wait_for(lambda: not worker._running)
+
+    def test_a_report_that_was_lost_with_its_server_is_not_given_up(self):
+        server, worker, _thread = self.begin(lambda: "x" * (2 << 20))
+
+        def answer(_path, _body):
+            server.beat_status = 503
+            return 200 if len(server.reports) > 5 else 0
+
+        server.answer = answer
+        server.jobs.append(job())
+        wait_for(lambda: not worker._running and len(server.reports) > 5)
+        self.assertEqual({path for path, _body in server.reports}, {"ack"})
+
+    def test_an_error_that_the_server_cannot_read_is_reported_in_other_words(self):
+        def fails():
+            open("a\udcff")
+
+        server, worker, _thread = self.begin(fails)
+        server.answer = lambda _path, body: 200 if body["error"]["type"] == "invalid_error" else 400
+        server.jobs.append(job())
+        wait_for(lambda: len(server.reports) == 2)
+        first, second = (body["error"] for _path, body in server.reports)
+        self.assertEqual(first["type"], "FileNotFoundError")
+        self.assertTrue(str(first).isascii(), first)
+        self.assertTrue(second["retryable"])
 
 
     def test_a_process_that_ignores_a_cancel_is_killed(self):

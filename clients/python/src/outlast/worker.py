@@ -28,10 +28,10 @@ from .context import JobContext
 from .errors import OutlastError, Refused, UsageError
 from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
-from .outcome import Outcome, failed, stopped
+from .outcome import Outcome, failed, refused, stopped
 from .processes import Processes
 from .runners import InLoop, InProcess, InThread, Loop, Runner
-from .transport import Transport, encode
+from .transport import Transport, Unanswered, encode
 
 log = logging.getLogger("outlast")
 
@@ -54,6 +54,8 @@ LAST_FETCH = 1.0
 REPORT_WINDOW = 5.0
 #: How long a server's own error may answer the same report.
 ERROR_PATIENCE = 300.0
+#: A report of more bytes is given up when so many tries were not answered, but heartbeats were.
+UNREAD_MAX, BODY_LARGE = 3, 1 << 20
 
 
 class Attempt:
@@ -461,6 +463,8 @@ class Worker:
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Reports an end again and again, until a server has stored or refused it."""
         backoff, began = Backoff(0.1, 5.0), now()
+        # Tries that were not answered while the server was there, and when the latest one failed.
+        unread, unread_at = 0, began
         while not self._is_over.is_set():
             asked = None
             try:
@@ -469,18 +473,27 @@ class Worker:
                 if (answer or {}).get("acknowledged") is False:
                     log.info("job %s was cancelled: nothing came of the attempt", attempt.job.id)
                 return
-            except Refused as refused:
-                if refused.status in (400, 413, 422) and outcome.path == "ack":
-                    outcome = failed("invalid_result", str(refused), retryable=False)
-                    attempt.outcome = outcome
+            except Refused as error:
+                instead = refused(outcome, str(error)) if error.status in (400, 413, 422) else None
+                if instead is not None:
+                    outcome = attempt.outcome = instead
                     continue
-                if refused.status == 409:
-                    log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)
+                if error.status == 409:
+                    log.info("job %s is not this worker's any more: %s", attempt.job.id, error)
                     return
-                if is_final(refused) or now() - began > ERROR_PATIENCE:
-                    log.error("job %s: the report is refused: %s", attempt.job.id, refused)
+                if is_final(error) or now() - began > ERROR_PATIENCE:
+                    log.error("job %s: the report is refused: %s", attempt.job.id, error)
                     return
-                asked = refused.retry_after
+                asked = error.retry_after
+            except Unanswered as error:
+                log.debug("job %s: no report yet: %s", attempt.job.id, error)
+                if error.sent and len(body) > BODY_LARGE and self._answered > unread_at:
+                    unread, unread_at = unread + 1, now()
+                if unread == UNREAD_MAX:
+                    # Servers may close the connection on what is too long, and are not heard then.
+                    text = f"the report of {len(body)} bytes is not answered: {error}"
+                    outcome = attempt.outcome = refused(outcome, text) or outcome
+                    unread = 0
             except OutlastError as error:
                 log.debug("job %s: no report yet: %s", attempt.job.id, error)
             self._is_over.wait(backoff.pause(asked))

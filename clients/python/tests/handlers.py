@@ -48,3 +48,11 @@ def die(path: str = "") -> None:
         with open(path, "w") as file:
             file.write(f"{helper.pid}\n")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job("die.forked", run_in="process")
+def die_forked() -> None:
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)

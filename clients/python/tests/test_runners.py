@@ -12,10 +12,11 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 from outlast import JobCancelled, Outlast, Permanent
 from outlast.context import JobContext
-from outlast.processes import Processes
+from outlast.processes import Child, Processes
 from outlast.runners import InLoop, InProcess, InThread, Loop
 
 from . import handlers
@@ -238,6 +239,20 @@ class InProcesses(unittest.TestCase):
         self.assertEqual((error["type"], error["retryable"]), ("process_died", True))
         self.assertIn("signal 9", error["message"])
         self.assertEqual(self.runner("add", 1, 1).perform().fields, {"result": 2})
+
+    def test_the_death_of_a_process_is_noticed_while_what_it_has_forked_lives(self):
+        runner, done = self.runner("die.forked"), []
+        thread = threading.Thread(target=lambda: done.append(runner.perform()), daemon=True)
+        thread.start()
+        thread.join(10)
+        self.assertEqual(done[0].fields["error"]["type"], "process_died")
+
+    def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(self):
+        before = os.listdir("/proc/self/fd")
+        with mock.patch("subprocess.Popen", side_effect=OSError("no room")):
+            with self.assertRaises(OSError):
+                Child("tests.handlers:app", "http://127.0.0.1:9")
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_a_handler_does_not_outlive_its_worker(self):
         code = (

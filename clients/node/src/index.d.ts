@@ -218,6 +218,8 @@ export interface WorkerOptions {
   grace?: Milliseconds;
   /** How long a handler may take to end when it is stopped. Default: 5000. */
   stopWindow?: Milliseconds;
+  /** How long after it was due a job without a handler here is left to other workers. Default: 300 000. */
+  noHandlerWindow?: Milliseconds;
   /** Whether SIGTERM, SIGINT, SIGTSTP and SIGCONT are handled. Default: true. */
   signals?: boolean;
   log?: (text: string) => void;

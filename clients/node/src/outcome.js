@@ -28,6 +28,9 @@ export function failed(type, message, { retryable = true, stack } = {}) {
   return { path: "nack", fields: { error } };
 }
 
+/** It did not begin: the attempt counts for nothing. */
+export const handedBack = () => ({ path: "nack", fields: { requeue: true } });
+
 /** Not too long, and without halves of characters. */
 const readable = (text) => Buffer.from(String(text).slice(0, MESSAGE_MAX)).toString();
 

@@ -16,9 +16,9 @@ import { fileURLToPath } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
-import { JobContext, runIn } from "./context.js";
+import { JobContext, runIn, waited } from "./context.js";
 import { OutlastError, Refused, Unanswered, UsageError } from "./errors.js";
-import { completed, failed, isFinal, outcomeOf, refused, stopped, textOf } from "./outcome.js";
+import { completed, failed, handedBack, isFinal, outcomeOf, refused, stopped, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -37,6 +37,8 @@ const LAST_FETCH = 1000;
 const REPORT_WINDOW = 5000;
 /** How long a server's own error may answer the same report. */
 const ERROR_PATIENCE = 300_000;
+/** First and longest pause after a job that could not begin, and how long pauses are remembered. */
+const PAUSE = 500, PAUSE_MAX = 10_000, PAUSE_MEMORY = 60_000;
 /** A report of more bytes is given up when so many tries were not answered, but heartbeats were. */
 const UNREAD_MAX = 3, BODY_LARGE = 1 << 20;
 
@@ -61,6 +63,9 @@ export class Worker {
   #isKnown = false;
   #isOver = false;
   #isCutOff = false;
+  // No jobs are fetched before.
+  #fetchesAt = 0;
+  #pauses = new Backoff(PAUSE, PAUSE_MAX);
   // When the latest heartbeat that was answered was sent; the thread of heartbeats writes it.
   #answered = new Float64Array(new SharedArrayBuffer(8));
   #thread;
@@ -71,7 +76,8 @@ export class Worker {
   constructor(app, options = {}) {
     const {
       concurrency = 10, queues, name = hostname(), lease = setting("OUTLAST_LEASE", 30_000),
-      grace = setting("OUTLAST_GRACE", 25_000), stopWindow = 5000, signals = true,
+      grace = setting("OUTLAST_GRACE", 25_000), stopWindow = 5000,
+      noHandlerWindow = 300_000, signals = true,
       log = (text) => console.error(`${new Date().toISOString()} ${text}`),
     } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
@@ -79,7 +85,7 @@ export class Worker {
     }
     if (app.tasks.size === 0) throw new UsageError("there is no handler: write one with app.job(TYPE, HANDLER)");
     if (!(lease >= 1000)) throw new UsageError("`lease` is at least 1000 milliseconds");
-    Object.assign(this, { app, concurrency, lease, grace, stopWindow, signals, log });
+    Object.assign(this, { app, concurrency, lease, grace, stopWindow, noHandlerWindow, signals, log });
     this.queues = queues?.length > 0 ? queues : app.queues();
     // Each process is a worker of its own.
     this.id = `${name}-${randomUUID()}`;
@@ -255,7 +261,15 @@ export class Worker {
 
   #free() {
     if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet || this.#isCutOff) return 0;
+    if (now() < this.#fetchesAt) return 0;
     return Math.min(this.concurrency - this.#running.size, FETCH_MAX);
+  }
+
+  /** Takes no jobs for a while, longer each time, so that others get what it hands back. */
+  #pause() {
+    const time = now();
+    if (time > this.#fetchesAt + PAUSE_MEMORY) this.#pauses.reset();
+    if (time > this.#fetchesAt) this.#fetchesAt = time + this.#pauses.pause();
   }
 
   #changed() {
@@ -332,7 +346,11 @@ export class Worker {
     if (before) await before.ended;
     if (this.#isDraining) {
       // It came when the worker had begun to drain.
-      outcome = { path: "nack", fields: { requeue: true } };
+      outcome = handedBack();
+    } else if (!this.app.tasks.has(job.type) && waited(attempt.raw) < this.noHandlerWindow) {
+      this.log(`job ${job.id} is left to other workers: no handler for ${job.type}`);
+      this.#pause();
+      outcome = handedBack();
     } else {
       outcome = await this.#perform(job);
     }

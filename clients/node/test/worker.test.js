@@ -98,6 +98,19 @@ test("a job that cannot begin is handed back, and the next ones run", async (t) 
   assert.deepEqual(ends(site).sort(), ["good ack", "odd handed back"]);
 });
 
+test("a new job without a handler is left to other workers", async (t) => {
+  const times = { type: "other", enqueued_at: "2030-01-01T00:00:00.1Z", started_at: "2030-01-01T00:01:00.123Z" };
+  const { site } = await begin(t, () => 1, [job("new", times)]);
+  await waitFor(() => site.reports.length === 1);
+  const began = performance.now(), old = { ...times, enqueued_at: "2029-12-31T23:55:00Z" };
+  site.jobs.push(job("old", old), job("strange", { type: "other" }));
+  await waitFor(() => site.reports.length === 3);
+  assert.ok(performance.now() - began > 200);
+  assert.deepEqual(ends(site), ["new handed back", "old no_handler", "strange no_handler"]);
+  site.jobs.push(job("due", { ...old, scheduled_at: "2030-01-01T00:00:59Z" }));
+  await waitFor(() => ends(site).includes("due handed back"));
+});
+
 test("a report that is not allowed is repeated", async (t) => {
   const { site } = await begin(t, () => 1, []);
   const statuses = [401, 403, 200];

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from outlast import Outlast, Worker, current_job
+from outlast.processes import Processes
 
 from . import handlers
 from .test_runners import ROOT, wait_for
@@ -140,6 +141,47 @@ class Workers(unittest.TestCase):
             [("good", "ack", None), ("odd", "nack", True), ("starved", "nack", True)],
         )
 
+
+    def test_a_new_job_without_a_handler_is_left_to_other_workers(self):
+        new = {"enqueued_at": "2030-01-01T00:00:00.1Z", "started_at": "2030-01-01T00:01:00.123456Z"}
+        server, _worker, _thread = self.begin(lambda: None, job("new", type="other", **new))
+        wait_for(lambda: server.reports)
+        self.assertEqual((server.ends(), server.reports[0][1]["requeue"]), ([("new", None)], True))
+        began = time.monotonic()
+        old = {**new, "enqueued_at": "2029-12-31T23:55:00Z"}
+        server.jobs += [job("old", type="other", **old), job("strange", type="other")]
+        wait_for(lambda: len(server.reports) == 3)
+        self.assertGreater(time.monotonic() - began, 0.2)
+        self.assertEqual(sorted(server.ends()[1:]), [("old", "no_handler"), ("strange", "no_handler")])
+        server.jobs.append(job("due", type="other", scheduled_at="2030-01-01T00:00:59Z", **old))
+        wait_for(lambda: ("due", None) in server.ends())
+
+    def test_a_job_whose_process_cannot_start_is_handed_back_after_a_growing_pause(self):
+        reasons = [OSError("no room")] * 2
+        take = Processes.take
+
+        def takes(processes):
+            if reasons and self.fetched:
+                raise reasons.pop()
+            return take(processes)
+
+        self.fetched = []
+        with mock.patch.object(Processes, "take", takes):
+            server, worker, _thread = self.begin(
+                handlers.add.function,
+                run_in="process",
+                reference="tests.handlers:app",
+                type="add",
+                concurrency=1,
+            )
+            wait_for(lambda: worker._is_known)
+            self.fetched.append(1)
+            began = time.monotonic()
+            server.jobs += [job(str(n), type="add", args=[1]) for n in range(3)]
+            wait_for(lambda: len(server.reports) == 3)
+        self.assertGreater(time.monotonic() - began, 0.25 + 0.5)
+        said = [body.get("requeue") or body["result"] for _path, body in server.reports]
+        self.assertEqual(said, [True, True, 3])
 
     def test_a_report_that_is_not_allowed_is_repeated_while_the_token_is_refused(self):
         server, worker, _thread = self.begin(lambda: None)

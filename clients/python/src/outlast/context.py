@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from .errors import JobCancelled, OutlastError
@@ -77,6 +79,25 @@ class JobContext:
         if self.stop_reason is None:
             self.stop_reason = reason
             self.cancelled.set()
+
+
+def waited(fetched: Mapping[str, Any]) -> float:
+    """For how many seconds it was due before it was fetched, by the server's clock.
+
+    Infinite if the server does not say.
+    """
+    try:
+        times = [instant(fetched[name]) for name in ("enqueued_at", "scheduled_at") if name in fetched]
+        begun = instant(fetched["started_at"]) if "started_at" in fetched else time.time()
+        return begun - max(times)
+    except (TypeError, ValueError):
+        return float("inf")
+
+
+def instant(text: str) -> float:
+    # Python 3.9 reads no `Z`, and not every number of digits.
+    at = datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00"))
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def current_job() -> JobContext:

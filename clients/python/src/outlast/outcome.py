@@ -32,6 +32,8 @@ class Outcome:
 
     @property
     def text(self) -> str:
+        if self.fields.get("requeue"):
+            return "handed back"
         error = self.fields.get("error")
         return "completed" if error is None else f"{error['type']}: {error['message']}"
 
@@ -55,6 +57,11 @@ def failed(
     if frames:
         error["details"] = {"backtrace": list(map(readable, frames.splitlines()[-FRAMES_MAX:]))}
     return Outcome("nack", {"error": error})
+
+
+def handed_back() -> Outcome:
+    """It did not begin: the attempt counts for nothing."""
+    return Outcome("nack", {"requeue": True})
 
 
 def readable(text: Any) -> str:

@@ -20,11 +20,15 @@ from . import context
 from .app import Task
 from .backoff import now
 from .context import JobContext
-from .errors import JobCancelled
+from .errors import JobCancelled, OutlastError
 from .outcome import Outcome, awaited, bound, called, uninterrupted
 from .processes import Processes
 
 log = logging.getLogger("outlast")
+
+
+class NotBegun(OutlastError):
+    """The handler was not called: this worker has no room for it at the moment."""
 
 
 class Runner:
@@ -188,7 +192,11 @@ class InProcess(Runner):
         self._is_killed = False
 
     def perform(self) -> Outcome:
-        child = self._processes.take()
+        try:
+            child = self._processes.take()
+        # `RuntimeError`: no thread can be started.
+        except (OutlastError, OSError, RuntimeError) as error:
+            raise NotBegun(str(error)) from error
         with self._lock:
             # A stop before this is sent with the job, one after it by itself.
             child.begin(self._raw, self.job.stop_reason)

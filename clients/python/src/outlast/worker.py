@@ -24,13 +24,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from . import app as apps
 from .backoff import Backoff, now
 from .checkpoints import Checkpoints
-from .context import JobContext
+from .context import JobContext, waited
 from .errors import OutlastError, Refused, UsageError
 from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
-from .outcome import Outcome, failed, refused, stopped
+from .outcome import Outcome, failed, handed_back, refused, stopped
 from .processes import Processes
-from .runners import InLoop, InProcess, InThread, Loop, Runner
+from .runners import InLoop, InProcess, InThread, Loop, NotBegun, Runner
 from .transport import Transport, Unanswered, encode
 
 log = logging.getLogger("outlast")
@@ -54,6 +54,8 @@ LAST_FETCH = 1.0
 REPORT_WINDOW = 5.0
 #: How long a server's own error may answer the same report.
 ERROR_PATIENCE = 300.0
+#: First and longest pause after a job that could not begin, and how long pauses are remembered.
+PAUSE, PAUSE_MAX, PAUSE_MEMORY = 0.5, 10.0, 60.0
 #: A report of more bytes is given up when so many tries were not answered, but heartbeats were.
 UNREAD_MAX, BODY_LARGE = 3, 1 << 20
 
@@ -84,7 +86,8 @@ class Worker:
 
     `lease` is what `ojs.lease` of the server is. `grace` is how long jobs may go on after SIGTERM,
     and `stop_window` how long a handler may take to end when it is stopped; the supervisor must
-    wait for longer than both of them together and ten seconds.
+    wait for longer than both of them together and ten seconds. For `no_handler_window` after a job
+    was due, it is left to others if it has no handler here: in a deploy they may know its type.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Worker:
         lease: Optional[Duration] = None,
         grace: Optional[Duration] = None,
         stop_window: Duration = 5.0,
+        no_handler_window: Duration = 300.0,
         jobs_per_process: Optional[int] = None,
         reference: Optional[str] = None,
     ) -> None:
@@ -115,6 +119,7 @@ class Worker:
         self.lease = setting("OUTLAST_LEASE", 30.0) if lease is None else seconds(lease)
         self.grace = setting("OUTLAST_GRACE", 25.0) if grace is None else seconds(grace)
         self.stop_window = seconds(stop_window)
+        self.no_handler_window = seconds(no_handler_window)
         if self.lease < 1:
             raise UsageError("`lease` is at least a second")
         self._transport = Transport(app.client._transport.settings)
@@ -143,6 +148,9 @@ class Worker:
         # When the latest heartbeat that was answered was sent.
         self._answered = now()
         self._is_cut_off = False
+        # No jobs are fetched before.
+        self._fetches_at = 0.0
+        self._pauses = Backoff(PAUSE, PAUSE_MAX)
 
     # The main thread: times and signals.
 
@@ -367,7 +375,18 @@ class Worker:
     def _free(self) -> int:
         if not self._is_known or self._is_quiet or self._was_ordered_quiet or self._is_cut_off:
             return 0
+        if now() < self._fetches_at:
+            return 0
         return max(min(self.concurrency - len(self._running), FETCH_MAX), 0)
+
+    def _pause(self) -> None:
+        """Takes no jobs for a while, longer each time, so that others get what it hands back."""
+        with self._changed:
+            time = now()
+            if time > self._fetches_at + PAUSE_MEMORY:
+                self._pauses.reset()
+            if time > self._fetches_at:
+                self._fetches_at = time + self._pauses.pause()
 
     def _fetch(self, free: int) -> None:
         body = {
@@ -438,9 +457,17 @@ class Worker:
                 attempt.before.performed.wait()
             if self._is_draining:
                 # It came when the worker had begun to drain.
-                outcome = Outcome("nack", {"requeue": True})
+                outcome = handed_back()
+            elif (
+                job.type not in self.app.tasks and waited(attempt.raw) < self.no_handler_window
+            ):
+                raise NotBegun(f"no handler for {job.type}")
             else:
                 outcome = attempt.runner.perform()
+        except NotBegun as error:
+            log.warning("job %s is left to other workers: %s", job.id, error)
+            self._pause()
+            outcome = handed_back()
         except OutlastError as error:
             outcome = failed("worker_error", str(error))
         except Exception as error:
@@ -448,8 +475,8 @@ class Worker:
             outcome = failed("worker_error", f"{type(error).__name__}: {error}")
         attempt.outcome = outcome
         attempt.performed.set()
-        text = "handed back" if outcome.fields.get("requeue") else outcome.text
-        log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
+        took = now() - attempt.began
+        log.info("job %s (%s): %s, %.2f s", job.id, job.type, outcome.text, took)
         try:
             self._report(attempt, outcome)
         finally:

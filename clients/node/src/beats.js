@@ -1,17 +1,21 @@
-// The thread that sends heartbeats: they go on while a handler keeps the event loop busy.
+// The thread that sends heartbeats: they go on while a handler keeps the event loop busy. It ends the
+// process when handlers still run at the end of a lease: their jobs may run elsewhere from then on.
 
 import { parentPort, workerData } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
 import { Transport, encode } from "./transport.js";
 
-const { settings, lease, said, answered } = workerData;
+const { settings, lease, patience, said } = workerData;
+const answered = new Float64Array(workerData.answered);
 const transport = new Transport(settings);
 const backoff = new Backoff(Math.min(200, lease / 12), lease / 12);
 let next, state = "running", jobs = [], attempts = [], beating = false, again = false, leaves = false;
+// Whether a handler runs, and what ends it at the end of the lease.
+let isBusy = false, end;
 
 parentPort.on("message", (message) => {
-  ({ state, jobs, attempts = [], leaves } = message);
+  ({ state, jobs, attempts = [], isBusy = false, leaves } = message);
   if (message.beat || leaves) void beat();
 });
 void beat();
@@ -27,13 +31,17 @@ async function beat() {
     const body = encode({ ...said, state: isLast ? "terminated" : state, active_jobs: jobs });
     const answer = await transport.once("POST", "/ojs/v1/workers/heartbeat", body, { timeout: lease / 6 });
     // The main thread may be too busy to read messages, but it must know that a server is there.
-    new Float64Array(answered)[0] = sent;
+    answered[0] = sent;
+    clearTimeout(end);
+    end = undefined;
     if (!isLast) parentPort.postMessage({ answer: answer ?? {}, attempts: listed });
     backoff.reset();
     pause = (lease / 6) * (0.9 + Math.random() / 10);
   } catch (error) {
     // `terminated` is Outlast's own word; the lease says the same, later.
     if (!isLast) parentPort.postMessage({ failed: error.message });
+    // Not for want of heartbeats alone: a machine that wakes up finds its server again.
+    if (sent > answered[0] + patience) end ??= setTimeout(kill, answered[0] + lease - now());
     pause = backoff.pause();
   }
   beating = false;
@@ -41,4 +49,9 @@ async function beat() {
   if (isLast) return parentPort.postMessage({ left: true });
   next = setTimeout(beat, again ? 0 : pause);
   again = false;
+}
+
+function kill() {
+  end = undefined;
+  if (isBusy) process.kill(process.pid, "SIGKILL");
 }

@@ -27,8 +27,8 @@ const FETCH_MAX = 1000, FETCH_WAIT = 10_000;
 const POLL_PAUSE = 1000;
 /** How often the times are looked at. */
 const TICK = 50;
-/** The part of a lease after which handlers are stopped for want of a server. */
-const PATIENCE = 0.7;
+/** The parts of a lease after which handlers are stopped for want of a server, and ended. */
+const PATIENCE = 0.7, PATIENCE_MAX = 0.9;
 /** How long handlers have after a second SIGTERM. */
 const FORCED_WINDOW = 500;
 /** How long the last fetch of a drain is waited for, and what it may bring. */
@@ -62,7 +62,8 @@ export class Worker {
   // Jobs are fetched once the server knows the worker.
   #isKnown = false;
   #isOver = false;
-  #isCutOff = false;
+  // Since when there is no server, as far as is known.
+  #cutOff;
   // No jobs are fetched before.
   #fetchesAt = 0;
   #pauses = new Backoff(PAUSE, PAUSE_MAX);
@@ -102,7 +103,9 @@ export class Worker {
       worker_id: this.id, queues: this.queues, concurrency: this.concurrency, hostname: hostname(),
     };
     this.#thread = new Thread(new URL("./beats.js", import.meta.url), {
-      workerData: { settings, lease: this.lease, said, answered: this.#answered.buffer },
+      workerData: {
+        settings, lease: this.lease, patience: PATIENCE * this.lease, said, answered: this.#answered.buffer,
+      },
     });
     this.#thread.on("message", (message) => this.#heard(message));
     this.#thread.on("error", (error) => this.log(`heartbeats: ${error.stack}`));
@@ -153,7 +156,7 @@ export class Worker {
         await sleep(TICK);
         return 1;
       }
-      this.#keepTimes(attempts, time);
+      if (this.#keepTimes(attempts, time)) await this.#handBackAndExit(1);
       if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
         this.#isDraining = true;
@@ -184,16 +187,23 @@ export class Worker {
     }
   }
 
+  /** Stops handlers. Returns whether one is left that only ends with this process. */
   #keepTimes(attempts, time) {
     for (const { job, began, performed } of attempts) {
       if (job.timeout && !performed && time > began + job.timeout) job.stop("timeout");
     }
-    const isCutOff = time > this.#answered[0] + PATIENCE * this.lease;
-    if (isCutOff && !this.#isCutOff && attempts.length > 0) {
-      this.log("no server: jobs are stopped, as they may soon run elsewhere");
-      for (const { job } of attempts) job.stop("lost");
+    if (time <= this.#answered[0] + PATIENCE * this.lease) {
+      this.#cutOff = undefined;
+      return false;
     }
-    this.#isCutOff = isCutOff;
+    if (this.#cutOff === undefined) {
+      this.#cutOff = time;
+      if (attempts.length > 0) this.log("no server: jobs are stopped, as they may soon run elsewhere");
+    }
+    for (const { job } of attempts) job.stop("lost");
+    // Not by the lease alone: a machine that wakes up finds its server again.
+    if (time <= this.#cutOff + (PATIENCE_MAX - PATIENCE) * this.lease) return false;
+    return attempts.some(({ performed }) => !performed);
   }
 
   /** Says goodbye: jobs that came at the last moment run elsewhere at once. */
@@ -211,9 +221,9 @@ export class Worker {
 
   /**
    * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
-   * What other handlers have come to is reported as well.
+   * What other handlers have come to is reported as well. `code` is the exit code when all was.
    */
-  async #handBackAndExit() {
+  async #handBackAndExit(code = 0) {
     await this.#thread.terminate();
     this.log("handlers do not end: the process ends with them");
     const reports = [...this.#running].map(({ raw, job, outcome = stopped(job) }) => [
@@ -223,7 +233,7 @@ export class Worker {
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
     this.log(status === 0 ? `${reports.length} jobs reported or handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
-    process.exit(status === 0 ? 0 : 1);
+    process.exit(status === 0 ? code : 1);
   }
 
   // Heartbeats.
@@ -232,7 +242,8 @@ export class Worker {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
     const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
     const attempts = [...this.#running].map(({ number }) => number);
-    this.#thread?.postMessage({ state, jobs, attempts, beat });
+    const isBusy = [...this.#running].some(({ performed }) => !performed);
+    this.#thread?.postMessage({ state, jobs, attempts, isBusy, beat });
   }
 
   #heard({ failed: reason, answer, attempts }) {
@@ -260,8 +271,8 @@ export class Worker {
   // Jobs.
 
   #free() {
-    if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet || this.#isCutOff) return 0;
-    if (now() < this.#fetchesAt) return 0;
+    if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet) return 0;
+    if (this.#cutOff !== undefined || now() < this.#fetchesAt) return 0;
     return Math.min(this.concurrency - this.#running.size, FETCH_MAX);
   }
 
@@ -356,6 +367,7 @@ export class Worker {
     }
     attempt.outcome = outcome;
     attempt.performed = true;
+    this.#tell();
     this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
     await this.#report(attempt, outcome);
   }

@@ -22,8 +22,12 @@ async function play(t, jobs) {
     for await (const part of request) text += part;
     const body = JSON.parse(text), path = request.url.split("/").at(-1);
     let status = 200, said = {};
+    if (path === "fetch") await site.fetches?.();
     if (path === "fetch") said = { jobs: site.jobs.splice(0, body.count) };
-    else if (path === "heartbeat") said = await (site.beats?.(body) ?? site.beat);
+    else if (path === "heartbeat") {
+      said = await (site.beats?.(body) ?? site.beat);
+      status = site.beatStatus ?? 200;
+    }
     else {
       site.reports.push([path, body]);
       status = await site.answer(path, body);
@@ -53,6 +57,24 @@ async function begin(t, handler, jobs, options = {}) {
     await code;
   });
   return { site, worker, code };
+}
+
+/** A worker in a process of its own, whose handler waits or computes. */
+async function run(t, site, options) {
+  const code = `
+    import { Outlast, Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+    const app = new Outlast("${site.url}");
+    app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
+    app.job("busy", () => { for (;;); });
+    process.exit(await new Worker(app, ${options}).run());`;
+  const folder = await mkdtemp(join(tmpdir(), "outlast-"));
+  await writeFile(join(folder, "worker.mjs"), code);
+  const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
+  t.after(async () => {
+    worker.kill("SIGKILL");
+    await rm(folder, { recursive: true });
+  });
+  return worker;
 }
 
 /** What was reported, in short: the job, and how it ended. */
@@ -146,22 +168,55 @@ test("what has completed is reported so by the program that hands back", async (
     await sleep(3000);
     return 503;
   };
-  const code = `
-    import { Outlast, Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
-    const app = new Outlast("${site.url}");
-    app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
-    process.exit(await new Worker(app, { grace: 0, stopWindow: 300 }).run());`;
-  const folder = await mkdtemp(join(tmpdir(), "outlast-"));
-  await writeFile(join(folder, "worker.mjs"), code);
-  const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
-  t.after(async () => {
-    worker.kill("SIGKILL");
-    await rm(folder, { recursive: true });
-  });
+  const worker = await run(t, site, "{ grace: 0, stopWindow: 300 }");
   await waitFor(() => site.reports.length > 0);
   worker.kill("SIGTERM");
   assert.deepEqual((await once(worker, "exit"))[0], 0);
   assert.deepEqual(ends(site), ["done ack", "done ack", "deaf shutdown"]);
+});
+
+test("a handler that is deaf when the server is away ends with its process", async (t) => {
+  const site = await play(t, [job("deaf", { args: [60_000] })]);
+  const worker = await run(t, site, "{ lease: 2000 }");
+  await waitFor(() => site.jobs.length === 0);
+  site.beatStatus = 503;
+  assert.deepEqual(await once(worker, "exit"), [1, null]);
+  assert.deepEqual(ends(site), ["deaf shutdown"]);
+});
+
+test("a handler that computes when the server is away is killed with its process", async (t) => {
+  const site = await play(t, [job("busy", { type: "busy" })]);
+  const worker = await run(t, site, "{ lease: 2000 }");
+  await waitFor(() => site.jobs.length === 0);
+  site.beatStatus = 503;
+  assert.deepEqual(await once(worker, "exit"), [null, "SIGKILL"]);
+});
+
+test("a worker whose handlers have ended waits for its server", async (t) => {
+  const { site, code } = await begin(t, () => 1, [], { lease: 2000 });
+  site.answer = () => {
+    site.beatStatus = 503;
+    return site.answered ? 200 : 503;
+  };
+  site.jobs.push(job());
+  await waitFor(() => site.reports.length > 0);
+  assert.equal(await Promise.race([code, sleep(4000, "it waits")]), "it waits");
+  site.answered = true;
+  site.beatStatus = 200;
+  site.answer = () => 200;
+});
+
+test("a job that comes when the server is away is stopped, too", async (t) => {
+  const { site } = await begin(t, (job) => job.sleep(30_000), [], { lease: 6000 });
+  let fetched;
+  site.fetches = () => new Promise((resolve) => (fetched = resolve));
+  await waitFor(() => fetched !== undefined);
+  site.beatStatus = 503;
+  await sleep(4600);
+  site.jobs.push(job("late"));
+  fetched();
+  await waitFor(() => site.reports.length > 0);
+  assert.deepEqual(ends(site), ["late shutdown"]);
 });
 
 test("only attempts that a heartbeat has listed are stopped by its answer", async (t) => {

@@ -252,22 +252,44 @@ class Workers(unittest.TestCase):
             return 200
 
         server.answer = answer
-        code = (
-            "import time\n"
-            "from outlast import Outlast, Worker\n"
-            f"app = Outlast({server.url!r})\n"
-            "app.job('t')(lambda seconds=0: time.sleep(seconds))\n"
-            "raise SystemExit(Worker(app, grace=0, stop_window=0.3).run())\n"
-        )
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        command = [sys.executable, "-c", code]
-        with subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL) as worker:
+        with self.program(server, "grace=0, stop_window=0.3") as worker:
             wait_for(lambda: server.reports)
             worker.send_signal(signal.SIGTERM)
             self.assertEqual(worker.wait(20), 0)
         ends = [("done", "ack"), ("done", "ack"), ("deaf", "shutdown")]
         self.assertEqual(server.ends(), ends)
 
+
+    def test_a_handler_that_is_deaf_when_the_server_is_away_ends_with_its_process(self):
+        server = Server(job("deaf", args=[60]))
+        self.addCleanup(server.close)
+        with self.program(server, "lease=2") as worker:
+            wait_for(lambda: not server.jobs)
+            server.beat_status = 503
+            began = time.monotonic()
+            self.assertEqual(worker.wait(20), 1)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(server.ends(), [("deaf", "shutdown")])
+
+    def test_a_job_that_comes_when_the_server_is_away_is_stopped_too(self):
+        server, worker, _thread = self.begin(lambda: current_job().sleep(30), job("first"))
+        wait_for(lambda: worker._running)
+        server.beat_status = 503
+        wait_for(lambda: worker._cut_off is not None)
+        worker._start(job("late"))
+        wait_for(lambda: ("late", "shutdown") in server.ends())
+
+    def program(self, server, options):
+        """A worker in a process of its own, whose handler sleeps."""
+        code = (
+            "import time\n"
+            "from outlast import Outlast, Worker\n"
+            f"app = Outlast({server.url!r})\n"
+            "app.job('t')(lambda seconds=0: time.sleep(seconds))\n"
+            f"raise SystemExit(Worker(app, {options}).run())\n"
+        )
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        return subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
 
     def test_a_signal_interrupts_no_lock(self):
         """A handler of signals that takes a lock may wait for what it has interrupted."""

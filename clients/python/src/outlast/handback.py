@@ -25,11 +25,11 @@ REPORT_MAX = 5.0
 
 
 def hand_back_and_exit(
-    settings: Settings, worker: str, reports: Sequence[Tuple[str, Mapping[str, Any]]]
+    settings: Settings, worker: str, reports: Sequence[Tuple[str, Mapping[str, Any]]], code: int
 ) -> int:
     """Ends all threads of this process and sends the reports. It does not return.
 
-    Each is `ack` or `nack`, and what to say.
+    Each is `ack` or `nack`, and what to say. `code` is the exit code when all were taken.
     """
     said = {
         "servers": ",".join(settings.servers),
@@ -40,6 +40,7 @@ def hand_back_and_exit(
         "tenant": settings.tenant,
         "worker": worker,
         "reports": list(reports),
+        "code": code,
     }
     # A file without a name: it holds a token.
     file = tempfile.TemporaryFile()
@@ -77,6 +78,7 @@ def main(descriptor: int) -> None:
     except OutlastError:
         pass
     print(f"{len(said['reports'])} jobs reported or handed back; ended", file=sys.stderr)
+    sys.exit(said["code"])
 
 
 def end_children() -> None:

@@ -44,8 +44,8 @@ FETCH_MAX, FETCH_WAIT = 1000, 10.0
 POLL_PAUSE = 1.0
 #: How often the main thread looks at its times.
 TICK = 0.05
-#: The part of a lease after which handlers are stopped for want of a server.
-PATIENCE = 0.7
+#: The parts of a lease after which handlers are stopped for want of a server, and ended.
+PATIENCE, PATIENCE_MAX = 0.7, 0.9
 #: How long handlers have after a second SIGTERM.
 FORCED_WINDOW = 0.5
 #: How long the last fetch of a drain is waited for, and what it may bring.
@@ -79,6 +79,11 @@ def about(fetched: Mapping[str, Any], worker: str) -> Dict[str, Any]:
     """What a report says of the attempt, so that one of an older claim is refused."""
     claim = {name: fetched[name] for name in ("attempt", "lease") if fetched.get(name) is not None}
     return {"job_id": fetched["id"], "worker_id": worker, **claim}
+
+
+def unending(attempts: Sequence[Attempt]) -> List[Attempt]:
+    """Kills those that can be killed, and returns the others that still run."""
+    return [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
 
 
 class Worker:
@@ -147,7 +152,8 @@ class Worker:
         self._is_known = False
         # When the latest heartbeat that was answered was sent.
         self._answered = now()
-        self._is_cut_off = False
+        # Since when there is no server, as far as is known.
+        self._cut_off: Optional[float] = None
         # No jobs are fetched before.
         self._fetches_at = 0.0
         self._pauses = Backoff(PAUSE, PAUSE_MAX)
@@ -208,7 +214,8 @@ class Worker:
                 self._changed.wait(TICK)
                 attempts = list(self._running)
             time = now()
-            self._keep_times(attempts, time)
+            if self._keep_times(attempts, time):
+                return self._hand_back(1)
             if self._has_news:
                 self._has_news = False
                 self._beat_wanted.set()
@@ -233,8 +240,7 @@ class Worker:
                     attempt.runner.stop("shutdown")
             if reports_end == float("inf") and time >= stops_end:
                 reports_end = time + REPORT_WINDOW
-                left = [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
-                if left:
+                if unending(attempts):
                     return self._hand_back()
             if time >= reports_end:
                 log.error(
@@ -242,7 +248,8 @@ class Worker:
                 )
                 return 1
 
-    def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
+    def _keep_times(self, attempts: Sequence[Attempt], time: float) -> bool:
+        """Stops and kills handlers. Returns whether one is left that only ends with this process."""
         for attempt in attempts:
             timeout, stopped = attempt.job.timeout, attempt.runner.stopped
             if stopped is not None:
@@ -252,12 +259,20 @@ class Worker:
                     attempt.runner.kill()
             elif timeout is not None and time > attempt.began + timeout:
                 attempt.runner.stop("timeout")
-        is_cut_off = time > self._answered + PATIENCE * self.lease
-        if is_cut_off and not self._is_cut_off and attempts:
-            log.warning("no server: jobs are stopped, as they may soon run elsewhere")
-            for attempt in attempts:
+        if time <= self._answered + PATIENCE * self.lease:
+            self._cut_off = None
+            return False
+        if self._cut_off is None:
+            self._cut_off = time
+            if attempts:
+                log.warning("no server: jobs are stopped, as they may soon run elsewhere")
+        for attempt in attempts:
+            if attempt.runner.stopped is None:
                 attempt.runner.stop("lost")
-        self._is_cut_off = is_cut_off
+        # Not by the lease alone: a machine that wakes up finds its server again.
+        if time <= self._cut_off + (PATIENCE_MAX - PATIENCE) * self.lease:
+            return False
+        return len(unending(attempts)) > 0
 
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""
@@ -276,10 +291,11 @@ class Worker:
         log.info("ended")
         return 0
 
-    def _hand_back(self) -> int:
+    def _hand_back(self, code: int = 0) -> int:
         """Hands back jobs whose handlers do not end, together with the process that runs them.
 
         What other handlers have come to is reported as well: nothing else of this process is left.
+        `code` is the exit code when all was.
         """
         log.warning("handlers do not end: the process ends with them")
         with self._changed:
@@ -288,7 +304,7 @@ class Worker:
         for attempt in attempts:
             outcome = attempt.outcome or stopped(attempt.job)
             reports.append((outcome.path, {**attempt.about(self.id), **outcome.fields}))
-        return hand_back_and_exit(self._transport.settings, self.id, reports)
+        return hand_back_and_exit(self._transport.settings, self.id, reports, code)
 
     # Heartbeats.
 
@@ -373,9 +389,9 @@ class Worker:
             self._fetch_has_ended.set()
 
     def _free(self) -> int:
-        if not self._is_known or self._is_quiet or self._was_ordered_quiet or self._is_cut_off:
+        if not self._is_known or self._is_quiet or self._was_ordered_quiet:
             return 0
-        if now() < self._fetches_at:
+        if self._cut_off is not None or now() < self._fetches_at:
             return 0
         return max(min(self.concurrency - len(self._running), FETCH_MAX), 0)
 

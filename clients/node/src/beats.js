@@ -4,6 +4,7 @@
 import { parentPort, workerData } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
+import { endDescendants } from "./descendants.js";
 import { Transport, encode } from "./transport.js";
 
 const { settings, lease, patience, said } = workerData;
@@ -53,5 +54,7 @@ async function beat() {
 
 function kill() {
   end = undefined;
-  if (isBusy) process.kill(process.pid, "SIGKILL");
+  if (!isBusy) return;
+  endDescendants(process.pid);
+  process.kill(process.pid, "SIGKILL");
 }

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
@@ -59,21 +60,28 @@ async function begin(t, handler, jobs, options = {}) {
   return { site, worker, code };
 }
 
-/** A worker in a process of its own, whose handler waits or computes. */
+/** A worker in a process of its own, with handlers that wait, compute, or start programs. */
 async function run(t, site, options) {
+  const folder = await mkdtemp(join(tmpdir(), "outlast-")), ids = join(folder, "ids");
   const code = `
+    import { spawn } from "node:child_process";
     import { Outlast, Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
     const app = new Outlast("${site.url}");
+    app.job("fork", () => {
+      const shell = "sleep 60 & echo $! $$ > ${ids}; wait";
+      spawn("sh", ["-c", shell], { detached: true, stdio: "ignore" });
+      return new Promise(() => {});
+    });
     app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
     app.job("busy", () => { for (;;); });
     process.exit(await new Worker(app, ${options}).run());`;
-  const folder = await mkdtemp(join(tmpdir(), "outlast-"));
   await writeFile(join(folder, "worker.mjs"), code);
   const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
   t.after(async () => {
     worker.kill("SIGKILL");
     await rm(folder, { recursive: true });
   });
+  worker.ids = ids;
   return worker;
 }
 
@@ -173,6 +181,22 @@ test("what has completed is reported so by the program that hands back", async (
   worker.kill("SIGTERM");
   assert.deepEqual((await once(worker, "exit"))[0], 0);
   assert.deepEqual(ends(site), ["done ack", "done ack", "deaf shutdown"]);
+});
+
+test("what handlers have started ends before their jobs are handed back", async (t) => {
+  const site = await play(t, [job("j", { type: "fork" })]);
+  const worker = await run(t, site, "{ grace: 0, stopWindow: 200 }");
+  const read = () => (existsSync(worker.ids) ? readFileSync(worker.ids, "utf8").trim().split(" ").filter(Boolean) : []);
+  await waitFor(() => read().length === 2);
+  const states = [];
+  site.answer = () => {
+    for (const id of read()) states.push(existsSync(`/proc/${id}/stat`) ? readFileSync(`/proc/${id}/stat`, "latin1") : "gone");
+    return 200;
+  };
+  worker.kill("SIGTERM");
+  assert.deepEqual(await once(worker, "exit"), [0, null]);
+  assert.equal(states.length, 2);
+  for (const state of states) assert.match(state, /^gone$|\) Z /);
 });
 
 test("a handler that is deaf when the server is away ends with its process", async (t) => {

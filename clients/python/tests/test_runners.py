@@ -240,6 +240,10 @@ class InProcesses(unittest.TestCase):
         self.assertIn("signal 9", error["message"])
         self.assertEqual(self.runner("add", 1, 1).perform().fields, {"result": 2})
 
+    def test_what_a_handler_has_started_ends_on_signals(self):
+        self.assertEqual(self.runner("fork.terminate").perform().fields, {"result": -15})
+        self.assertEqual(self.runner("interrupted").perform().fields, {"result": -2})
+
     def test_the_death_of_a_process_is_noticed_while_what_it_has_forked_lives(self):
         runner, done = self.runner("die.forked"), []
         thread = threading.Thread(target=lambda: done.append(runner.perform()), daemon=True)
@@ -255,10 +259,17 @@ class InProcesses(unittest.TestCase):
         self.assertEqual(os.listdir("/proc/self/fd"), before)
 
     def test_a_handler_does_not_outlive_its_worker(self):
+        with tempfile.TemporaryDirectory() as folder:
+            slow = pathlib.Path(folder) / "slow.py"
+            slow.write_text("print(__import__('os').getpid(), flush=True)\nimport time; time.sleep(60)\n")
+            for take in ("'tests.handlers:app'", repr(str(slow))):
+                self.dies_with_its_worker(take)
+
+    def dies_with_its_worker(self, reference):
         code = (
             "import sys, os\n"
             "from outlast.processes import Processes\n"
-            "child = Processes('tests.handlers:app', 'http://127.0.0.1:9', None).take()\n"
+            "child = Processes(" + reference + ", 'http://127.0.0.1:9', None).take()\n"
             "print(child.process.pid, flush=True)\n"
             "child.begin({'id': 'j', 'type': 'sleep', 'args': [60]}, None)\n"
             "sys.stdin.read()\n"

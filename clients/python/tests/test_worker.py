@@ -14,10 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
 from outlast import Outlast, Worker, current_job
+from outlast.descendants import descendants
+from outlast.handback import written
 from outlast.processes import Processes
 
 from . import handlers
-from .test_runners import ROOT, wait_for
+from .test_runners import ROOT, has_ended, wait_for
 
 
 class Server:
@@ -28,7 +30,7 @@ class Server:
 
     def __init__(self, *jobs):
         self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
-        self.beat_status = 200
+        self.beat_status, self.beats = 200, 0
         self.answer = lambda _path, _body: 200
         server = self
 
@@ -43,6 +45,7 @@ class Server:
                     said = {"jobs": [server.jobs.pop(0) for _ in server.jobs[: body["count"]]]}
                 elif path == "heartbeat":
                     status, said = server.beat_status, server.beat
+                    server.beats += 1
                 else:
                     server.reports.append((path, body))
                     status = server.answer(path, body)
@@ -279,13 +282,78 @@ class Workers(unittest.TestCase):
         worker._start(job("late"))
         wait_for(lambda: ("late", "shutdown") in server.ends())
 
+    def test_a_signal_while_programs_are_loaded_ends_the_worker(self):
+        server = Server()
+        self.addCleanup(server.close)
+        with tempfile.TemporaryDirectory() as folder:
+            slow = pathlib.Path(folder) / "slow.py"
+            loads = pathlib.Path(folder) / "loads"
+            slow.write_text(f"open({str(loads)!r}, 'w')\nimport time; time.sleep(60)\n")
+            options = f"run_in='process', reference={str(slow)!r}"
+            with self.program(server, options) as worker:
+                wait_for(loads.exists)
+                worker.send_signal(signal.SIGTERM)
+                self.assertEqual(worker.wait(10), 0)
+
+    def test_a_signal_while_jobs_are_handed_back_changes_nothing(self):
+        server = Server(job("deaf", args=[60]))
+        self.addCleanup(server.close)
+        with self.program(server, "grace=0, stop_window=0.1") as worker:
+
+            def answer(_path, _body):
+                worker.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+                return 200
+
+            server.answer = answer
+            wait_for(lambda: not server.jobs)
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(20), 0)
+
+    def test_jobs_are_handed_back_where_no_file_can_be_written(self):
+        with mock.patch("tempfile.TemporaryFile", side_effect=OSError("read-only")):
+            descriptor = written(b"said")
+        self.addCleanup(os.close, descriptor)
+        self.assertEqual(os.pread(descriptor, 9, 0), b"said")
+
+    def test_a_worker_that_began_with_blocked_signals_drains(self):
+        server = Server()
+        self.addCleanup(server.close)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        with self.program(server, "grace=1") as worker:
+            wait_for(lambda: server.beats)
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(10), 0)
+
+    def test_what_handlers_have_forked_ends_on_signals_and_with_the_worker(self):
+        server = Server(job("deaf", args=["fork"]))
+        self.addCleanup(server.close)
+        with self.program(server, "grace=0, stop_window=0.5") as worker:
+            wait_for(lambda: len(descendants(worker.pid)) == 3)
+            forked = descendants(worker.pid)
+            os.kill(forked[0], signal.SIGTERM)
+            wait_for(lambda: forked[0] not in descendants(worker.pid))
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(20), 0)
+        for process in forked:
+            wait_for(lambda: has_ended(process))
+
     def program(self, server, options):
-        """A worker in a process of its own, whose handler sleeps."""
+        """A worker in a process of its own, whose handler sleeps, forking before if it is asked to."""
         code = (
-            "import time\n"
+            "import multiprocessing, subprocess, time\n"
             "from outlast import Outlast, Worker\n"
             f"app = Outlast({server.url!r})\n"
-            "app.job('t')(lambda seconds=0: time.sleep(seconds))\n"
+            "def handler(seconds=0):\n"
+            "    if seconds == 'fork':\n"
+            "        context = multiprocessing.get_context('fork')\n"
+            "        context.Process(target=time.sleep, args=[60]).start()\n"
+            "        shell = ['sh', '-c', 'sleep 60; exit 0']\n"
+            "        subprocess.Popen(shell, start_new_session=True)\n"
+            "        seconds = 60\n"
+            "    time.sleep(seconds)\n"
+            "app.job('t')(handler)\n"
             f"raise SystemExit(Worker(app, {options}).run())\n"
         )
         env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -167,6 +167,7 @@ class Processes:
         self._reference, self._server, self._jobs = reference, server, jobs_per_process
         self._lock = threading.Lock()
         self._idle: List[Child] = []
+        self._is_closed = False
 
     def take(self) -> Child:
         while True:
@@ -179,14 +180,16 @@ class Processes:
             child.close()
 
     def give_back(self, child: Child) -> None:
-        if child.is_usable and (self._jobs is None or child.jobs < self._jobs):
-            with self._lock:
+        is_worn = self._jobs is not None and child.jobs >= self._jobs
+        with self._lock:
+            is_kept = not self._is_closed and not is_worn and child.is_usable
+            if is_kept:
                 self._idle.append(child)
-        else:
+        if not is_kept:
             child.close()
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._is_closed = self._idle, [], True
         for child in idle:
             child.close()

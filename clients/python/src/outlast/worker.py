@@ -22,6 +22,7 @@ import uuid
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import app as apps
+from . import signals
 from .backoff import Backoff, now
 from .checkpoints import Checkpoints
 from .context import JobContext, waited
@@ -164,14 +165,13 @@ class Worker:
         """Runs until a signal or an order stops it and nothing runs; returns the exit code."""
         if not logging.getLogger().handlers:
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        if self._processes is not None:
-            # A program that cannot be loaded is known now, not with the first job.
-            self._processes.give_back(self._processes.take())
         restore = self._catch_signals()
-        log.info("worker %s takes jobs from %s", self.id, ", ".join(self.queues))
-        for target in (self._beats, self._fetches):
-            threading.Thread(target=target, name="outlast", daemon=True).start()
         try:
+            if self._processes is not None:
+                self._load(self._processes)
+            log.info("worker %s takes jobs from %s", self.id, ", ".join(self.queues))
+            for target in (self._beats, self._fetches):
+                threading.Thread(target=target, name="outlast", daemon=True).start()
             return self._work()
         finally:
             self._is_over.set()
@@ -198,14 +198,32 @@ class Worker:
             self._is_quiet = number == signal.SIGTSTP
             self._has_news = True
 
-        handlers = {
-            signal.SIGTERM: on_stop,
-            signal.SIGINT: on_stop,
-            signal.SIGTSTP: on_quiet,
-            signal.SIGCONT: on_quiet,
-        }
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        return lambda: [signal.signal(number, handler) for number, handler in before.items()]
+        return signals.catch(
+            {
+                signal.SIGTERM: on_stop,
+                signal.SIGINT: on_stop,
+                signal.SIGTSTP: on_quiet,
+                signal.SIGCONT: on_quiet,
+            }
+        )
+
+    def _load(self, processes: Processes) -> None:
+        """Starts a process: a program that cannot be loaded is known now, not with the first job."""
+        errors: List[BaseException] = []
+
+        def load() -> None:
+            try:
+                processes.give_back(processes.take())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=load, name="outlast-load", daemon=True)
+        thread.start()
+        # A signal does not wait for it.
+        while thread.is_alive() and not self._signals:
+            thread.join(TICK)
+        if errors:
+            raise errors[0]
 
     def _work(self) -> int:
         grace_ends = stops_end = reports_end = float("inf")

@@ -164,9 +164,10 @@ export class Worker {
         this.#wake();
         graceEnds = time + this.grace;
       }
-      if (this.#signals > 1 && time < graceEnds) {
-        graceEnds = time;
+      if (this.#signals > 1) {
+        graceEnds = Math.min(graceEnds, time);
         this.stopWindow = Math.min(this.stopWindow, FORCED_WINDOW);
+        if (stopsEnd < Infinity) stopsEnd = Math.min(stopsEnd, time + FORCED_WINDOW);
       }
       if (!this.#isDraining) continue;
       if (attempts.length === 0) return this.#leave(fetches);
@@ -190,7 +191,7 @@ export class Worker {
   /** Stops handlers. Returns whether one is left that only ends with this process. */
   #keepTimes(attempts, time) {
     for (const { job, began, performed } of attempts) {
-      if (job.timeout && !performed && time > began + job.timeout) job.stop("timeout");
+      if (job.timeout && !performed && began !== undefined && time > began + job.timeout) job.stop("timeout");
     }
     if (time <= this.#answered[0] + PATIENCE * this.lease) {
       this.#cutOff = undefined;
@@ -337,13 +338,14 @@ export class Worker {
 
   #start(fetched) {
     const job = new JobContext(fetched, this.#transport);
-    const attempt = { raw: fetched, job, number: ++this.#attempts, began: now(), performed: false, ended: undefined };
+    const attempt = { raw: fetched, job, number: ++this.#attempts, performed: false };
+    // `began`: its time limit counts from then on. `ended`: when it is reported.
     // A claim after one that this worker has lost: two never run at the same time here.
     const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");
     this.#running.add(attempt);
     this.#tell();
-    const ended = this.#attempt(attempt, same.at(-1));
+    const ended = this.#attempt(attempt, same);
     attempt.ended = ended.catch((error) => this.log(`job ${job.id}: ${error.stack}`)).finally(() => {
       this.#running.delete(attempt);
       this.#tell();
@@ -353,13 +355,16 @@ export class Worker {
 
   async #attempt(attempt, before) {
     const { job } = attempt;
+    const ends = before.map(({ ended }) => ended);
+    if (ends.length > 0) await Promise.race([Promise.all(ends), sleep(this.stopWindow)]);
+    attempt.began = now();
+    const reason = this.#hindrance(attempt, before);
     let outcome;
-    if (before) await before.ended;
     if (this.#isDraining) {
       // It came when the worker had begun to drain.
       outcome = handedBack();
-    } else if (!this.app.tasks.has(job.type) && waited(attempt.raw) < this.noHandlerWindow) {
-      this.log(`job ${job.id} is left to other workers: no handler for ${job.type}`);
+    } else if (reason !== undefined) {
+      this.log(`job ${job.id} is left to other workers: ${reason}`);
       this.#pause();
       outcome = handedBack();
     } else {
@@ -370,6 +375,13 @@ export class Worker {
     this.#tell();
     this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
     await this.#report(attempt, outcome);
+  }
+
+  /** Why it cannot begin here for now, if so. */
+  #hindrance({ raw, job }, before) {
+    if (before.some(({ performed }) => !performed)) return "its attempt before does not end here";
+    const isNew = waited(raw) < this.noHandlerWindow;
+    return isNew && !this.app.tasks.has(job.type) ? `no handler for ${job.type}` : undefined;
   }
 
   async #perform(job) {

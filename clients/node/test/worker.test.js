@@ -122,6 +122,34 @@ test("a second claim of a job without lease is kept", async (t) => {
   assert.deepEqual(listed, ["j"]);
 });
 
+test("a second claim waits no longer than the stop window", async (t) => {
+  const { site } = await begin(t, () => sleep(2000), [job()], { stopWindow: 500 });
+  await waitFor(() => site.jobs.length === 0);
+  site.jobs.push(job("j", { lease: "lease-2", attempt: 2, timeout_ms: 100 }));
+  await waitFor(() => site.reports.length === 1);
+  const [[path, { lease, requeue }]] = site.reports;
+  assert.deepEqual([path, lease, requeue], ["nack", "lease-2", true]);
+  await waitFor(() => site.reports.length === 2);
+});
+
+test("a second signal ends the stop window", async (t) => {
+  const site = await play(t, [job("deaf", { args: [60_000] })]);
+  const worker = await run(t, site, "{ grace: 0, stopWindow: 30_000 }");
+  let state;
+  site.beats = (body) => {
+    state = body.state;
+    return site.beat;
+  };
+  await waitFor(() => site.jobs.length === 0);
+  await sleep(300);
+  worker.kill("SIGTERM");
+  await waitFor(() => state === "terminate");
+  await sleep(300);
+  worker.kill("SIGTERM");
+  assert.deepEqual(await Promise.race([once(worker, "exit"), sleep(5000)]), [0, null]);
+  assert.deepEqual(ends(site), ["deaf shutdown"]);
+});
+
 test("a job that cannot begin is handed back, and the next ones run", async (t) => {
   const { site } = await begin(t, () => 1, [job("odd", { meta: null }), job("good")]);
   await waitFor(() => site.reports.length >= 2);

@@ -170,6 +170,32 @@ class OnALoop(unittest.TestCase):
         self.assertEqual(early.perform().fields["error"]["type"], "shutdown")
 
 
+    def test_a_coroutine_is_cancelled_once_and_cleans_up(self):
+        began, cleaned = threading.Event(), []
+
+        async def cleans_up():
+            try:
+                began.set()
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.3)
+                cleaned.append(True)
+
+        runner = InLoop(task(cleans_up), context("t"), Loop())
+
+        def stops():
+            began.wait()
+            for _beat in range(3):
+                runner.stop("cancelled")
+                time.sleep(0.05)
+
+        stopper = threading.Thread(target=stops)
+        stopper.start()
+        self.assertEqual(runner.perform().fields["error"]["type"], "shutdown")
+        stopper.join()
+        self.assertEqual(cleaned, [True])
+
+
 class InProcesses(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

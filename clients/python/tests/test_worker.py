@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, *jobs):
         self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
-        self.beat_status, self.beats = 200, 0
+        self.beat_status, self.states = 200, []
         self.answer = lambda _path, _body: 200
         server = self
 
@@ -45,7 +45,7 @@ class Server:
                     said = {"jobs": [server.jobs.pop(0) for _ in server.jobs[: body["count"]]]}
                 elif path == "heartbeat":
                     status, said = server.beat_status, server.beat
-                    server.beats += 1
+                    server.states.append(body["state"])
                 else:
                     server.reports.append((path, body))
                     status = server.answer(path, body)
@@ -125,6 +125,22 @@ class Workers(unittest.TestCase):
         time.sleep(0.3)
         self.assertEqual([attempt.job.attempt for attempt in worker._running], [2])
 
+
+    def test_a_second_claim_waits_no_longer_than_the_stop_window(self):
+        ended = []
+
+        def handler():
+            time.sleep(2)
+            ended.append(True)
+
+        server, worker, _thread = self.begin(handler, job(), stop_window=0.5)
+        wait_for(lambda: worker._running)
+        server.jobs.append(job(lease="lease-2", attempt=2, timeout_ms=100))
+        wait_for(lambda: server.reports)
+        self.assertEqual(ended, [])
+        path, body = server.reports[0]
+        self.assertEqual((path, body["lease"], body.get("requeue")), ("nack", "lease-2", True))
+        wait_for(lambda: len(server.reports) == 2)
 
     def test_a_job_that_cannot_begin_is_handed_back_and_the_next_ones_run(self):
         start = threading.Thread.start
@@ -282,6 +298,37 @@ class Workers(unittest.TestCase):
         worker._start(job("late"))
         wait_for(lambda: ("late", "shutdown") in server.ends())
 
+    def test_a_second_signal_ends_the_stop_window(self):
+        server = Server(job("deaf", args=[60]))
+        self.addCleanup(server.close)
+        with self.program(server, "grace=0, stop_window=30") as worker:
+            wait_for(lambda: server.states[-1:] == ["running"] and not server.jobs)
+            worker.send_signal(signal.SIGTERM)
+            wait_for(lambda: server.states[-1] == "terminate")
+            time.sleep(0.3)
+            worker.send_signal(signal.SIGTERM)
+            self.assertEqual(worker.wait(5), 0)
+        self.assertEqual(server.ends(), [("deaf", "shutdown")])
+
+    def test_a_job_whose_process_still_loads_at_the_end_is_handed_back(self):
+        server = Server(job("runs", type="sleep", args=[60]), job("waits", type="sleep", args=[60]))
+        self.addCleanup(server.close)
+        with tempfile.TemporaryDirectory() as folder:
+            slow, loaded = pathlib.Path(folder) / "slow.py", pathlib.Path(folder) / "loaded"
+            slow.write_text(
+                "import os, sys, time\n"
+                f"if os.path.exists({str(loaded)!r}): time.sleep(60)\n"
+                f"open({str(loaded)!r}, 'w')\n"
+                "from tests.handlers import app\n"
+            )
+            options = f"run_in='process', reference={str(slow)!r}, grace=0, stop_window=0.2"
+            with self.program(server, options, type="sleep") as worker:
+                wait_for(lambda: not server.jobs)
+                time.sleep(0.3)
+                worker.send_signal(signal.SIGTERM)
+                self.assertEqual(worker.wait(20), 0)
+        self.assertEqual(sorted(server.ends()), [("runs", "shutdown"), ("waits", "shutdown")])
+
     def test_a_signal_while_programs_are_loaded_ends_the_worker(self):
         server = Server()
         self.addCleanup(server.close)
@@ -322,7 +369,7 @@ class Workers(unittest.TestCase):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         with self.program(server, "grace=1") as worker:
-            wait_for(lambda: server.beats)
+            wait_for(lambda: server.states)
             worker.send_signal(signal.SIGTERM)
             self.assertEqual(worker.wait(10), 0)
 
@@ -339,7 +386,7 @@ class Workers(unittest.TestCase):
         for process in forked:
             wait_for(lambda: has_ended(process))
 
-    def program(self, server, options):
+    def program(self, server, options, type="t"):
         """A worker in a process of its own, whose handler sleeps, forking before if it is asked to."""
         code = (
             "import multiprocessing, subprocess, time\n"
@@ -353,10 +400,10 @@ class Workers(unittest.TestCase):
             "        subprocess.Popen(shell, start_new_session=True)\n"
             "        seconds = 60\n"
             "    time.sleep(seconds)\n"
-            "app.job('t')(handler)\n"
+            f"app.job({type!r})(handler)\n"
             f"raise SystemExit(Worker(app, {options}).run())\n"
         )
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
         return subprocess.Popen([sys.executable, "-c", code], env=env, stderr=subprocess.DEVNULL)
 
     def test_a_signal_interrupts_no_lock(self):

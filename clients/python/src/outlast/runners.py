@@ -146,7 +146,9 @@ class InLoop(Runner):
     def __init__(self, task: Optional[Task[Any, Any]], job: JobContext, loop: Loop) -> None:
         super().__init__(task, job)
         self._loop = loop
+        self._lock = threading.Lock()
         self._made: "Optional[asyncio.Task[Outcome]]" = None
+        self._is_cancelled = False
 
     def perform(self) -> Outcome:
         call = bound(self.task, self.job)
@@ -161,7 +163,7 @@ class InLoop(Runner):
         made = self._made = self._loop.run(perform())
         self._loop.soon(lambda: made.add_done_callback(lambda _: ended.set()))
         if self.job.cancelled.is_set():
-            self._cancel()
+            self.interrupt()
         ended.wait()
         try:
             return made.result()
@@ -169,14 +171,12 @@ class InLoop(Runner):
             # Before its first step.
             return called(self.job.raise_if_cancelled, self.job)
 
-    def stop(self, reason: str) -> None:
-        super().stop(reason)
-        self._cancel()
-
-    def _cancel(self) -> None:
-        made = self._made
-        if made is not None:
-            self._loop.soon(made.cancel)
+    def interrupt(self) -> None:
+        with self._lock:
+            # Once: what it awaits while it cleans up is not to be cancelled, too.
+            if self._made is not None and not self._is_cancelled:
+                self._is_cancelled = True
+                self._loop.soon(self._made.cancel)
 
 
 class InProcess(Runner):

@@ -66,11 +66,13 @@ class Attempt:
 
     def __init__(self, fetched: Mapping[str, Any], runner: Runner) -> None:
         self.raw, self.runner, self.job = fetched, runner, runner.job
-        self.began = now()
+        #: Its time limit counts from then on.
+        self.began: Optional[float] = None
         #: Set when the handler has ended: what is left is the report.
         self.performed = threading.Event()
         self.outcome: Optional[Outcome] = None
-        self.before: Optional[Attempt] = None
+        #: Earlier claims of the same job that have not been reported.
+        self.before: List[Attempt] = []
 
     def about(self, worker: str) -> Dict[str, Any]:
         return about(self.raw, worker)
@@ -244,9 +246,11 @@ class Worker:
                 grace_ends = time + self.grace
                 # What began meanwhile is seen the next time.
                 continue
-            if self._signals > 1 and time < grace_ends:
-                grace_ends = time
+            if self._signals > 1:
+                grace_ends = min(grace_ends, time)
                 self.stop_window = min(self.stop_window, FORCED_WINDOW)
+                if stops_end < float("inf"):
+                    stops_end = min(stops_end, time + FORCED_WINDOW)
             if not self._is_draining:
                 continue
             if not attempts:
@@ -261,6 +265,9 @@ class Worker:
                 if unending(attempts):
                     return self._hand_back()
             if time >= reports_end:
+                if not all(attempt.performed.is_set() for attempt in attempts):
+                    # It waits for a process that still loads its program.
+                    return self._hand_back()
                 log.error(
                     "%d jobs are left: they run elsewhere when the lease is over", len(attempts)
                 )
@@ -275,7 +282,7 @@ class Worker:
                 # What does not end by itself is killed where that is possible.
                 if time > stopped + self.stop_window:
                     attempt.runner.kill()
-            elif timeout is not None and time > attempt.began + timeout:
+            elif timeout and attempt.began is not None and time > attempt.began + timeout:
                 attempt.runner.stop("timeout")
         if time <= self._answered + PATIENCE * self.lease:
             self._cut_off = None
@@ -456,11 +463,10 @@ class Worker:
         attempt = Attempt(fetched, self._runner(fetched, job))
         with self._changed:
             # A claim after one that this worker has lost: two never run at the same time here.
-            same = [it for it in self._running if it.job.id == job.id]
-            attempt.before = same[-1] if same else None
+            attempt.before = [it for it in self._running if it.job.id == job.id]
             self._running.append(attempt)
         try:
-            for other in same:
+            for other in attempt.before:
                 other.runner.stop("lost")
             threading.Thread(
                 target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
@@ -487,16 +493,15 @@ class Worker:
     def _attempt(self, attempt: Attempt) -> None:
         job = attempt.job
         try:
-            if attempt.before is not None:
-                attempt.before.performed.wait()
+            end = now() + self.stop_window
+            for other in attempt.before:
+                other.performed.wait(max(end - now(), 0.0))
+            attempt.began = now()
             if self._is_draining:
                 # It came when the worker had begun to drain.
                 outcome = handed_back()
-            elif (
-                job.type not in self.app.tasks and waited(attempt.raw) < self.no_handler_window
-            ):
-                raise NotBegun(f"no handler for {job.type}")
             else:
+                self._may_begin(attempt)
                 outcome = attempt.runner.perform()
         except NotBegun as error:
             log.warning("job %s is left to other workers: %s", job.id, error)
@@ -509,12 +514,20 @@ class Worker:
             outcome = failed("worker_error", f"{type(error).__name__}: {error}")
         attempt.outcome = outcome
         attempt.performed.set()
-        took = now() - attempt.began
+        took = now() - (attempt.began or now())
         log.info("job %s (%s): %s, %.2f s", job.id, job.type, outcome.text, took)
         try:
             self._report(attempt, outcome)
         finally:
             self._end(attempt)
+
+    def _may_begin(self, attempt: Attempt) -> None:
+        """Raises `NotBegun` if it cannot begin here for now."""
+        if not all(other.performed.is_set() for other in attempt.before):
+            raise NotBegun("its attempt before does not end here")
+        is_new = waited(attempt.raw) < self.no_handler_window
+        if is_new and attempt.job.type not in self.app.tasks:
+            raise NotBegun(f"no handler for {attempt.job.type}")
 
     def _end(self, attempt: Attempt) -> None:
         with self._changed:

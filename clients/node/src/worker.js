@@ -6,7 +6,7 @@
 //       ▼ │                                                          (3rd SIGTERM: exit code 1)
 //      quiet ──resume, SIGCONT
 //
-// It takes no more jobs than it has slots. Heartbeats have a thread of their own (`beats.js`).
+// It takes no more jobs than it has slots. Heartbeats and fetches have a thread of their own (`beats.js`).
 
 import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -73,6 +73,8 @@ export class Worker {
   // The thread of heartbeats has ended.
   #isMute = false;
   #wake = () => {};
+  // What waits for the answer of a fetch.
+  #asked;
 
   constructor(app, options = {}) {
     const {
@@ -104,7 +106,8 @@ export class Worker {
     };
     this.#thread = new Thread(new URL("./beats.js", import.meta.url), {
       workerData: {
-        settings, lease: this.lease, patience: PATIENCE * this.lease, said, answered: this.#answered.buffer,
+        settings, lease: this.lease, said, answered: this.#answered.buffer,
+        patience: PATIENCE * this.lease, stopTime: (PATIENCE_MAX - PATIENCE) * this.lease,
       },
     });
     this.#thread.on("message", (message) => this.#heard(message));
@@ -239,15 +242,17 @@ export class Worker {
 
   // Heartbeats.
 
-  #tell(beat = false) {
+  #tell(beat = false, hasTaken = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
     const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
     const attempts = [...this.#running].map(({ number }) => number);
     const isBusy = [...this.#running].some(({ performed }) => !performed);
-    this.#thread?.postMessage({ state, jobs, attempts, isBusy, beat });
+    this.#thread?.postMessage({ state, jobs, attempts, isBusy, beat, hasTaken });
   }
 
-  #heard({ failed: reason, answer, attempts }) {
+  #heard({ failed: reason, answer, attempts, fetched, refused: error }) {
+    if (fetched !== undefined) this.#asked.resolve(fetched);
+    if (error !== undefined) this.#asked.reject(error);
     if (reason !== undefined) this.log(`no heartbeat: ${reason}`);
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
@@ -301,20 +306,22 @@ export class Worker {
         backoff.reset();
       } catch (error) {
         this.log(`no jobs: ${error.message}`);
-        await sleep(backoff.pause(error instanceof Refused ? error.retryAfter : undefined));
+        await sleep(backoff.pause(error.retryAfter));
       }
     }
   }
 
   async #fetch(free) {
-    const body = encode({
+    const fetch = {
       queues: this.queues, count: free, worker_id: this.id, wait_ms: FETCH_WAIT,
       // Should the answer be lost, its jobs run elsewhere when this is over.
       visibility_timeout_ms: Math.round(this.lease),
-    });
+    };
     const asked = now();
-    const answer = await this.#transport.once("POST", "/ojs/v1/workers/fetch", body, { timeout: FETCH_WAIT + 10_000 });
-    const jobs = answer?.jobs ?? [];
+    const jobs = await new Promise((resolve, reject) => {
+      this.#asked = { resolve, reject };
+      this.#thread.postMessage({ fetch, timeout: FETCH_WAIT + 10_000 });
+    });
     const back = [];
     for (const fetched of jobs) {
       try {
@@ -324,6 +331,7 @@ export class Worker {
         back.push(fetched);
       }
     }
+    this.#tell(false, true);
     for (const fetched of back) {
       const body = encode({ ...this.#about(fetched), requeue: true });
       await this.#transport.once("POST", "/ojs/v1/workers/nack", body);

@@ -73,7 +73,10 @@ async function run(t, site, options) {
       return new Promise(() => {});
     });
     app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
-    app.job("busy", () => { for (;;); });
+    app.job("busy", async (job, length = Infinity) => {
+      await job.sleep(300);
+      for (const end = Date.now() + length; Date.now() < end; );
+    });
     process.exit(await new Worker(app, ${options}).run());`;
   await writeFile(join(folder, "worker.mjs"), code);
   const worker = spawn(process.execPath, [join(folder, "worker.mjs")], { stdio: "ignore" });
@@ -269,6 +272,25 @@ test("a job that comes when the server is away is stopped, too", async (t) => {
   fetched();
   await waitFor(() => site.reports.length > 0);
   assert.deepEqual(ends(site), ["late shutdown"]);
+});
+
+test("a job that comes while a handler computes is kept", async (t) => {
+  const site = await play(t, [job("first", { type: "busy", args: [3000] })]);
+  const listed = new Set();
+  site.beats = ({ active_jobs: jobs }) => {
+    if (site.reports.length === 0) for (const id of jobs) listed.add(id);
+    return site.beat;
+  };
+  site.fetches = async () => {
+    // The one after that of the first job is on its way when the handler begins.
+    if (site.jobs.length > 0) return;
+    await sleep(1000);
+    if (!listed.has("second")) site.jobs.push(job("second"));
+  };
+  await run(t, site, "{ lease: 1500, concurrency: 2 }");
+  await waitFor(() => site.reports.length >= 2);
+  assert.deepEqual(ends(site).slice(0, 2), ["first ack", "second ack"]);
+  assert.deepEqual([...listed], ["first", "second"]);
 });
 
 test("only attempts that a heartbeat has listed are stopped by its answer", async (t) => {

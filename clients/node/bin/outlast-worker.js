@@ -16,7 +16,7 @@ Runs jobs with the handlers of a program until SIGTERM. FILE exports one Outlast
   --queues A,B         instead of those of the handlers
   --name NAME          what its id begins with (default: the host's name)
   --lease S            ojs.lease of the server in seconds (30)
-  --grace S            how long jobs may go on after SIGTERM, in seconds (25)
+  --grace S            how long jobs may go on after SIGTERM, in seconds (30)
   --stop-window S      then to end in, in seconds (5)
   --no-handler-window S
                        how long jobs without a handler are left to other workers, in seconds (300)

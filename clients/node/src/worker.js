@@ -42,13 +42,22 @@ const PAUSE = 500, PAUSE_MAX = 10_000, PAUSE_MEMORY = 60_000;
 /** A report of more bytes is given up when so many tries were not answered, but heartbeats were. */
 const UNREAD_MAX = 3, BODY_LARGE = 1 << 20;
 
-const setting = (name, standard) => {
-  const text = process.env[name];
-  if (!text) return standard;
-  const seconds = Number(text);
-  if (!(seconds >= 0)) throw new UsageError(`${name} is a number of seconds, not ${text}`);
-  return seconds * 1000;
-};
+/** Where the environment says how long jobs may go on after SIGTERM; the last two are the standard's. */
+const GRACE = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"];
+/** Units of lengths of time in the environment, as the server and its workers have them. */
+const UNITS = { "": 1000, ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** What the environment says; the first of these names that is there counts. */
+function setting(standard, ...names) {
+  for (const name of names) {
+    const text = process.env[name];
+    if (!text) continue;
+    const found = /^(\d+(?:\.\d+)?)(ms|[smhd]?)$/.exec(text);
+    if (found === null) throw new UsageError(`${name} is a number of seconds, 500ms, 30s or 5m, not ${text}`);
+    return Number(found[1]) * UNITS[found[2]];
+  }
+  return standard;
+}
 
 export class Worker {
   #transport;
@@ -78,8 +87,8 @@ export class Worker {
 
   constructor(app, options = {}) {
     const {
-      concurrency = 10, queues, name = hostname(), lease = setting("OUTLAST_LEASE", 30_000),
-      grace = setting("OUTLAST_GRACE", 25_000), stopWindow = 5000,
+      concurrency = 10, queues, name = hostname(), lease = setting(30_000, "OUTLAST_LEASE"),
+      grace = setting(30_000, ...GRACE), stopWindow = 5000,
       noHandlerWindow = 300_000, signals = true,
       log = (text) => console.error(`${new Date().toISOString()} ${text}`),
     } = options;

@@ -1,7 +1,13 @@
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
 import unittest
+from unittest import mock
 
 from outlast import Outlast, OutlastError, UsageError, Worker, current_job
-from outlast.app import load
+from outlast.app import CHILD_NAME, load
 
 
 def app() -> Outlast:
@@ -61,6 +67,27 @@ class Handlers(unittest.TestCase):
         one.job("a")(lambda: None)
         one.job("b", queue="reports")(lambda: None)
         self.assertEqual(Worker(one).queues, ["mail", "reports"])
+
+    def test_the_grace_is_what_the_environment_says(self):
+        one = app()
+        one.job("a")(lambda: None)
+        names = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"]
+        clear = {name: "" for name in names}
+        for given, grace in (
+            ({}, 30),
+            ({"OJS_SHUTDOWN_GRACE_PERIOD": "7"}, 7),
+            ({"OJS_SHUTDOWN_GRACE_PERIOD": "7", "OJS_GRACE_PERIOD": "1.5"}, 1.5),
+            ({"OUTLAST_GRACE": "0", "OJS_GRACE_PERIOD": "7"}, 0),
+            ({"OJS_GRACE_PERIOD": "45s"}, 45),
+            ({"OJS_GRACE_PERIOD": "2m"}, 120),
+            ({"OJS_GRACE_PERIOD": "250ms"}, 0.25),
+        ):
+            with mock.patch.dict(os.environ, {**clear, **given}):
+                self.assertEqual(Worker(one).grace, grace)
+        for wrong in ("soon", "-1", "1 s"):
+            with mock.patch.dict(os.environ, {**clear, "OJS_GRACE_PERIOD": wrong}):
+                with self.assertRaises(UsageError):
+                    Worker(one)
 
     def test_a_worker_that_cannot_work_is_refused(self):
         one = app()

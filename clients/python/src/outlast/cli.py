@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", help="what its id begins with (default: the host's name)")
     made.add_argument("--lease", type=float, metavar="S", help="ojs.lease of the server (30)")
     made.add_argument(
-        "--grace", type=float, metavar="S", help="how long jobs may go on after SIGTERM (25)"
+        "--grace", type=float, metavar="S", help="how long jobs may go on after SIGTERM (30)"
     )
     made.add_argument(
         "--stop-window", type=float, default=5.0, metavar="S", help="then to end in (5)"

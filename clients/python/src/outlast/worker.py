@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import signal
 import socket
 import threading
@@ -39,6 +40,8 @@ log = logging.getLogger("outlast")
 FETCH = "/ojs/v1/workers/fetch"
 BEAT = "/ojs/v1/workers/heartbeat"
 NACK = "/ojs/v1/workers/nack"
+#: Where the environment says how long jobs may go on after SIGTERM; the last two are the standard's.
+GRACE = ("OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD")
 #: Most jobs of one fetch, and longest that a server lets it wait for one.
 FETCH_MAX, FETCH_WAIT = 1000, 10.0
 #: Pause after an empty answer of a server that does not wait for jobs.
@@ -124,8 +127,8 @@ class Worker:
         self.host = socket.gethostname()
         # Each process is a worker of its own.
         self.id = f"{name or self.host}-{uuid.uuid4()}"
-        self.lease = setting("OUTLAST_LEASE", 30.0) if lease is None else seconds(lease)
-        self.grace = setting("OUTLAST_GRACE", 25.0) if grace is None else seconds(grace)
+        self.lease = setting(30.0, "OUTLAST_LEASE") if lease is None else seconds(lease)
+        self.grace = setting(30.0, *GRACE) if grace is None else seconds(grace)
         self.stop_window = seconds(stop_window)
         self.no_handler_window = seconds(no_handler_window)
         if self.lease < 1:
@@ -573,11 +576,17 @@ class Worker:
             self._is_over.wait(backoff.pause(asked))
 
 
-def setting(name: str, default: float) -> float:
-    text = os.environ.get(name)
-    if not text:
-        return default
-    try:
-        return seconds(float(text))
-    except ValueError as error:
-        raise UsageError(f"{name} is a number of seconds, not {text!r}") from error
+#: Units of lengths of time in the environment, in seconds, as the server and its workers have them.
+UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def setting(default: float, *names: str) -> float:
+    """What the environment says; the first of these names that is there counts."""
+    for name in names:
+        text = os.environ.get(name)
+        if text:
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd]?)", text)
+            if found is None:
+                raise UsageError(f"{name} is a number of seconds, 500ms, 30s or 5m, not {text!r}")
+            return float(found[1]) * UNITS[found[2]]
+    return default

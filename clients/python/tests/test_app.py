@@ -104,6 +104,24 @@ class Handlers(unittest.TestCase):
             with self.assertRaises(UsageError):
                 load(wrong)
 
+    def test_a_program_in_a_file_finds_what_lies_beside_it_and_can_be_pickled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "beside_it.py").write_text("TYPE = 'shout'\n")
+            program = pathlib.Path(folder, "program.py")
+            program.write_text(
+                "import beside_it\n"
+                "from outlast import Outlast\n"
+                "app = Outlast('http://127.0.0.1:9')\n"
+                "def upper(text): return text.upper()\n"
+                "app.job(beside_it.TYPE)(upper)\n"
+            )
+            before = list(sys.path)
+            self.addCleanup(sys.modules.pop, CHILD_NAME, None)
+            self.addCleanup(sys.path.__setitem__, slice(None), before)
+            upper = load(str(program)).tasks["shout"].function
+            self.assertIs(pickle.loads(pickle.dumps(upper)), upper)
+            self.assertEqual(sys.path.count(folder), 1)
+
     def test_there_is_no_job_outside_of_handlers(self):
         with self.assertRaises(OutlastError):
             current_job()

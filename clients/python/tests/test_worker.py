@@ -287,7 +287,7 @@ class Workers(unittest.TestCase):
             server.beat_status = 503
             began = time.monotonic()
             self.assertEqual(worker.wait(20), 1)
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 20)
         self.assertEqual(server.ends(), [("deaf", "shutdown")])
 
     def test_a_job_that_comes_when_the_server_is_away_is_stopped_too(self):
@@ -307,7 +307,7 @@ class Workers(unittest.TestCase):
             wait_for(lambda: server.states[-1] == "terminate")
             time.sleep(0.3)
             worker.send_signal(signal.SIGTERM)
-            self.assertEqual(worker.wait(5), 0)
+            self.assertEqual(worker.wait(20), 0)
         self.assertEqual(server.ends(), [("deaf", "shutdown")])
 
     def test_a_job_whose_process_still_loads_at_the_end_is_handed_back(self):

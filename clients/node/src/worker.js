@@ -42,7 +42,7 @@ const PAUSE = 500, PAUSE_MAX = 10_000, PAUSE_MEMORY = 60_000;
 /** A report of more bytes is given up when so many tries were not answered, but heartbeats were. */
 const UNREAD_MAX = 3, BODY_LARGE = 1 << 20;
 
-/** Where the environment says how long jobs may go on after SIGTERM; the last two are the standard's. */
+/** Where the environment says how long jobs may go on after SIGTERM. Two are the standard's. */
 const GRACE = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"];
 /** Units of lengths of time in the environment, as the server and its workers have them. */
 const UNITS = { "": 1000, ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
@@ -200,7 +200,7 @@ export class Worker {
     }
   }
 
-  /** Stops handlers. Returns whether one is left that only ends with this process. */
+  /** Stops handlers. Returns whether one only ends with this process. */
   #keepTimes(attempts, time) {
     for (const { job, began, performed } of attempts) {
       if (job.timeout && !performed && began !== undefined && time > began + job.timeout) job.stop("timeout");

@@ -111,7 +111,7 @@ class InThreads(unittest.TestCase):
         wait_for(lambda: runner.interrupt() or done)
         thread.join()
         self.assertEqual(done[0].fields["error"]["type"], "shutdown")
-        self.assertTrue(handler.lock.acquire(timeout=1), "the lock is held by a thread that is gone")
+        self.assertTrue(handler.lock.acquire(timeout=1), "a thread that is gone holds the lock")
 
     def test_a_handler_that_was_stopped_while_it_waited_may_be_stopped_again(self):
         job = context("t")
@@ -287,7 +287,9 @@ class InProcesses(unittest.TestCase):
     def test_a_handler_does_not_outlive_its_worker(self):
         with tempfile.TemporaryDirectory() as folder:
             slow = pathlib.Path(folder) / "slow.py"
-            slow.write_text("print(__import__('os').getpid(), flush=True)\nimport time; time.sleep(60)\n")
+            slow.write_text(
+                "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+            )
             for take in ("'tests.handlers:app'", repr(str(slow))):
                 self.dies_with_its_worker(take)
 

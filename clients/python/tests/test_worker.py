@@ -30,7 +30,7 @@ class Server:
 
     def __init__(self, *jobs):
         self.jobs, self.beat, self.reports = list(jobs), {"state": "running"}, []
-        self.beat_status, self.states = 200, []
+        self.beat_status, self.states, self.active = 200, [], []
         self.answer = lambda _path, _body: 200
         server = self
 
@@ -46,6 +46,7 @@ class Server:
                 elif path == "heartbeat":
                     status, said = server.beat_status, server.beat
                     server.states.append(body["state"])
+                    server.active = body["active_jobs"]
                 else:
                     server.reports.append((path, body))
                     status = server.answer(path, body)
@@ -171,7 +172,8 @@ class Workers(unittest.TestCase):
         server.jobs += [job("old", type="other", **old), job("strange", type="other")]
         wait_for(lambda: len(server.reports) == 3)
         self.assertGreater(time.monotonic() - began, 0.2)
-        self.assertEqual(sorted(server.ends()[1:]), [("old", "no_handler"), ("strange", "no_handler")])
+        ends = [("old", "no_handler"), ("strange", "no_handler")]
+        self.assertEqual(sorted(server.ends()[1:]), ends)
         server.jobs.append(job("due", type="other", scheduled_at="2030-01-01T00:00:59Z", **old))
         wait_for(lambda: ("due", None) in server.ends())
 
@@ -282,8 +284,8 @@ class Workers(unittest.TestCase):
     def test_a_handler_that_is_deaf_when_the_server_is_away_ends_with_its_process(self):
         server = Server(job("deaf", args=[60]))
         self.addCleanup(server.close)
-        with self.program(server, "lease=2") as worker:
-            wait_for(lambda: not server.jobs)
+        with self.program(server, "lease=3") as worker:
+            wait_for(lambda: server.active)
             server.beat_status = 503
             began = time.monotonic()
             self.assertEqual(worker.wait(20), 1)
@@ -301,8 +303,8 @@ class Workers(unittest.TestCase):
     def test_a_second_signal_ends_the_stop_window(self):
         server = Server(job("deaf", args=[60]))
         self.addCleanup(server.close)
-        with self.program(server, "grace=0, stop_window=30") as worker:
-            wait_for(lambda: server.states[-1:] == ["running"] and not server.jobs)
+        with self.program(server, "lease=3, grace=0, stop_window=30") as worker:
+            wait_for(lambda: server.active)
             worker.send_signal(signal.SIGTERM)
             wait_for(lambda: server.states[-1] == "terminate")
             time.sleep(0.3)
@@ -321,10 +323,9 @@ class Workers(unittest.TestCase):
                 f"open({str(loaded)!r}, 'w')\n"
                 "from tests.handlers import app\n"
             )
-            options = f"run_in='process', reference={str(slow)!r}, grace=0, stop_window=0.2"
+            options = f"run_in='process', reference={str(slow)!r}, lease=3, grace=0, stop_window=0"
             with self.program(server, options, type="sleep") as worker:
-                wait_for(lambda: not server.jobs)
-                time.sleep(0.3)
+                wait_for(lambda: len(server.active) == 2)
                 worker.send_signal(signal.SIGTERM)
                 self.assertEqual(worker.wait(20), 0)
         self.assertEqual(sorted(server.ends()), [("runs", "shutdown"), ("waits", "shutdown")])
@@ -345,7 +346,7 @@ class Workers(unittest.TestCase):
     def test_a_signal_while_jobs_are_handed_back_changes_nothing(self):
         server = Server(job("deaf", args=[60]))
         self.addCleanup(server.close)
-        with self.program(server, "grace=0, stop_window=0.1") as worker:
+        with self.program(server, "lease=3, grace=0, stop_window=0.1") as worker:
 
             def answer(_path, _body):
                 worker.send_signal(signal.SIGTERM)
@@ -353,7 +354,7 @@ class Workers(unittest.TestCase):
                 return 200
 
             server.answer = answer
-            wait_for(lambda: not server.jobs)
+            wait_for(lambda: server.active)
             worker.send_signal(signal.SIGTERM)
             self.assertEqual(worker.wait(20), 0)
 
@@ -387,7 +388,7 @@ class Workers(unittest.TestCase):
             wait_for(lambda: has_ended(process))
 
     def program(self, server, options, type="t"):
-        """A worker in a process of its own, whose handler sleeps, forking before if it is asked to."""
+        """A worker in a process of its own, whose handler sleeps, and may fork before."""
         code = (
             "import multiprocessing, subprocess, time\n"
             "from outlast import Outlast, Worker\n"

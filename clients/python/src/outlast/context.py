@@ -87,7 +87,8 @@ def waited(fetched: Mapping[str, Any]) -> float:
     Infinite if the server does not say.
     """
     try:
-        times = [instant(fetched[name]) for name in ("enqueued_at", "scheduled_at") if name in fetched]
+        due = (fetched.get("enqueued_at"), fetched.get("scheduled_at"))
+        times = [instant(text) for text in due if text]
         begun = instant(fetched["started_at"]) if "started_at" in fetched else time.time()
         return begun - max(times)
     except (TypeError, ValueError):

@@ -40,7 +40,7 @@ log = logging.getLogger("outlast")
 FETCH = "/ojs/v1/workers/fetch"
 BEAT = "/ojs/v1/workers/heartbeat"
 NACK = "/ojs/v1/workers/nack"
-#: Where the environment says how long jobs may go on after SIGTERM; the last two are the standard's.
+#: Where the environment says how long jobs may go on after SIGTERM. Two are the standard's.
 GRACE = ("OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD")
 #: Most jobs of one fetch, and longest that a server lets it wait for one.
 FETCH_MAX, FETCH_WAIT = 1000, 10.0
@@ -213,7 +213,7 @@ class Worker:
         )
 
     def _load(self, processes: Processes) -> None:
-        """Starts a process: a program that cannot be loaded is known now, not with the first job."""
+        """Starts a process: that a program cannot be loaded is known before the first job."""
         errors: List[BaseException] = []
 
         def load() -> None:
@@ -277,7 +277,7 @@ class Worker:
                 return 1
 
     def _keep_times(self, attempts: Sequence[Attempt], time: float) -> bool:
-        """Stops and kills handlers. Returns whether one is left that only ends with this process."""
+        """Stops and kills handlers. Returns whether one only ends with this process."""
         for attempt in attempts:
             timeout, stopped = attempt.job.timeout, attempt.runner.stopped
             if stopped is not None:

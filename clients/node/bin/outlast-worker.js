@@ -16,13 +16,15 @@ Runs jobs with the handlers of a program until SIGTERM. FILE exports one Outlast
   --queues A,B         instead of those of the handlers
   --name NAME          what its id begins with (default: the host's name)
   --lease S            ojs.lease of the server in seconds (30)
-  --grace S            how long jobs may go on after SIGTERM, in seconds (25)
+  --grace S            how long jobs may go on after SIGTERM, in seconds (30)
   --stop-window S      then to end in, in seconds (5)
+  --no-handler-window S
+                       how long jobs without a handler are left to other workers, in seconds (300)
 `;
 const options = {
   server: { type: "string" }, concurrency: { type: "string", short: "c" }, queues: { type: "string" },
   name: { type: "string" }, lease: { type: "string" }, grace: { type: "string" },
-  "stop-window": { type: "string" }, help: { type: "boolean", short: "h" },
+  "stop-window": { type: "string" }, "no-handler-window": { type: "string" }, help: { type: "boolean", short: "h" },
 };
 
 function millis(name, text) {
@@ -61,6 +63,7 @@ async function main() {
     lease: millis("lease", values.lease),
     grace: millis("grace", values.grace),
     stopWindow: millis("stop-window", values["stop-window"]),
+    noHandlerWindow: millis("no-handler-window", values["no-handler-window"]),
   });
   return worker.run();
 }

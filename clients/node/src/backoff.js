@@ -1,7 +1,10 @@
 // Pauses between tries: they grow, and differ, so that not everybody comes back at once.
 
-/** Milliseconds on a clock that only goes forward, and is the same in every thread. */
-export const now = () => Number(process.hrtime.bigint() / 1000n) / 1000;
+import { uptime } from "node:os";
+
+/** Milliseconds on a clock that is the same in every thread, and that on Linux also runs while the machine sleeps. */
+export const now =
+  process.platform === "linux" ? () => uptime() * 1000 : () => Number(process.hrtime.bigint() / 1000n) / 1000;
 
 /** From `first` milliseconds to `longest`, doubling, each between a half and the whole of it. */
 export class Backoff {

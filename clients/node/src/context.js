@@ -68,6 +68,16 @@ export class JobContext {
   }
 }
 
+/**
+ * For how many milliseconds it was due before it was fetched, by the server's clock; infinite if the
+ * server does not say.
+ */
+export function waited({ enqueued_at: enqueued, scheduled_at: scheduled, started_at: started }) {
+  const times = [enqueued, scheduled].filter(Boolean).map((text) => Date.parse(text));
+  const length = (started === undefined ? Date.now() : Date.parse(started)) - Math.max(...times);
+  return Number.isNaN(length) ? Infinity : length;
+}
+
 /** The job that the calling handler runs. */
 export function currentJob() {
   const job = current.getStore();

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { Backoff, now } from "./backoff.js";
+import { endDescendants } from "./descendants.js";
 import { Refused } from "./errors.js";
 import { isFinal } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
@@ -12,6 +13,8 @@ import { Transport, encode } from "./transport.js";
 const REPORT_MAX = 5000;
 
 const { settings, worker, reports } = JSON.parse(readFileSync(0, "utf8"));
+// Programs that handlers have started.
+endDescendants(process.ppid, process.pid);
 const transport = new Transport(settings);
 const end = now() + REPORT_MAX;
 

@@ -214,10 +214,12 @@ export interface WorkerOptions {
   name?: string;
   /** `ojs.lease` of the server. Default: 30 000. */
   lease?: Milliseconds;
-  /** How long jobs may go on after SIGTERM. Default: 25 000. */
+  /** How long jobs may go on after SIGTERM. Default: `OUTLAST_GRACE` or `OJS_GRACE_PERIOD`, else 30 000. */
   grace?: Milliseconds;
   /** How long a handler may take to end when it is stopped. Default: 5000. */
   stopWindow?: Milliseconds;
+  /** How long after it was due a job without a handler here is left to other workers. Default: 300 000. */
+  noHandlerWindow?: Milliseconds;
   /** Whether SIGTERM, SIGINT, SIGTSTP and SIGCONT are handled. Default: true. */
   signals?: boolean;
   log?: (text: string) => void;

@@ -21,9 +21,24 @@ export function completed(result) {
 }
 
 export function failed(type, message, { retryable = true, stack } = {}) {
-  const error = { type, message: String(message).slice(0, MESSAGE_MAX), retryable };
-  if (typeof stack === "string") error.details = { backtrace: stack.split("\n").slice(0, FRAMES_MAX) };
+  const error = { type: readable(type), message: readable(message), retryable };
+  if (typeof stack === "string") {
+    error.details = { backtrace: stack.split("\n").slice(0, FRAMES_MAX).map(readable) };
+  }
   return { path: "nack", fields: { error } };
+}
+
+/** It did not begin: the attempt counts for nothing. */
+export const handedBack = () => ({ path: "nack", fields: { requeue: true } });
+
+/** Not too long, and without halves of characters. */
+const readable = (text) => Buffer.from(String(text).slice(0, MESSAGE_MAX)).toString();
+
+/** What to report instead of what the server does not take; undefined if nothing is left to try. */
+export function refused({ path, fields: { error } }, why) {
+  if (path === "ack") return failed("invalid_result", why, { retryable: false });
+  if (error === undefined || error.type === "invalid_error") return undefined;
+  return failed("invalid_error", why, { retryable: error.retryable });
 }
 
 /** It uses up no retry, but for a timeout. A job that was cancelled stays cancelled. */

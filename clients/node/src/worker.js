@@ -6,7 +6,7 @@
 //       ▼ │                                                          (3rd SIGTERM: exit code 1)
 //      quiet ──resume, SIGCONT
 //
-// It takes no more jobs than it has slots. Heartbeats have a thread of their own (`beats.js`).
+// It takes no more jobs than it has slots. Heartbeats and fetches have a thread of their own (`beats.js`).
 
 import { spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -16,9 +16,9 @@ import { fileURLToPath } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 
 import { Backoff, now } from "./backoff.js";
-import { JobContext, runIn } from "./context.js";
-import { OutlastError, Refused, UsageError } from "./errors.js";
-import { completed, failed, isFinal, outcomeOf, stopped, textOf } from "./outcome.js";
+import { JobContext, runIn, waited } from "./context.js";
+import { OutlastError, Refused, Unanswered, UsageError } from "./errors.js";
+import { completed, failed, handedBack, isFinal, outcomeOf, refused, stopped, textOf } from "./outcome.js";
 import { Transport, encode } from "./transport.js";
 
 /** Most jobs of one fetch, and longest that a server lets it wait for one. */
@@ -27,8 +27,8 @@ const FETCH_MAX = 1000, FETCH_WAIT = 10_000;
 const POLL_PAUSE = 1000;
 /** How often the times are looked at. */
 const TICK = 50;
-/** The part of a lease after which handlers are stopped for want of a server. */
-const PATIENCE = 0.7;
+/** The parts of a lease after which handlers are stopped for want of a server, and ended. */
+const PATIENCE = 0.7, PATIENCE_MAX = 0.9;
 /** How long handlers have after a second SIGTERM. */
 const FORCED_WINDOW = 500;
 /** How long the last fetch of a drain is waited for, and what it may bring. */
@@ -37,14 +37,27 @@ const LAST_FETCH = 1000;
 const REPORT_WINDOW = 5000;
 /** How long a server's own error may answer the same report. */
 const ERROR_PATIENCE = 300_000;
+/** First and longest pause after a job that could not begin, and how long pauses are remembered. */
+const PAUSE = 500, PAUSE_MAX = 10_000, PAUSE_MEMORY = 60_000;
+/** A report of more bytes is given up when so many tries were not answered, but heartbeats were. */
+const UNREAD_MAX = 3, BODY_LARGE = 1 << 20;
 
-const setting = (name, standard) => {
-  const text = process.env[name];
-  if (!text) return standard;
-  const seconds = Number(text);
-  if (!(seconds >= 0)) throw new UsageError(`${name} is a number of seconds, not ${text}`);
-  return seconds * 1000;
-};
+/** Where the environment says how long jobs may go on after SIGTERM. Two are the standard's. */
+const GRACE = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"];
+/** Units of lengths of time in the environment, as the server and its workers have them. */
+const UNITS = { "": 1000, ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** What the environment says; the first of these names that is there counts. */
+function setting(standard, ...names) {
+  for (const name of names) {
+    const text = process.env[name];
+    if (!text) continue;
+    const found = /^(\d+(?:\.\d+)?)(ms|[smhd]?)$/.exec(text);
+    if (found === null) throw new UsageError(`${name} is a number of seconds, 500ms, 30s or 5m, not ${text}`);
+    return Number(found[1]) * UNITS[found[2]];
+  }
+  return standard;
+}
 
 export class Worker {
   #transport;
@@ -58,18 +71,25 @@ export class Worker {
   // Jobs are fetched once the server knows the worker.
   #isKnown = false;
   #isOver = false;
-  #isCutOff = false;
+  // Since when there is no server, as far as is known.
+  #cutOff;
+  // No jobs are fetched before.
+  #fetchesAt = 0;
+  #pauses = new Backoff(PAUSE, PAUSE_MAX);
   // When the latest heartbeat that was answered was sent; the thread of heartbeats writes it.
   #answered = new Float64Array(new SharedArrayBuffer(8));
   #thread;
   // The thread of heartbeats has ended.
   #isMute = false;
   #wake = () => {};
+  // What waits for the answer of a fetch.
+  #asked;
 
   constructor(app, options = {}) {
     const {
-      concurrency = 10, queues, name = hostname(), lease = setting("OUTLAST_LEASE", 30_000),
-      grace = setting("OUTLAST_GRACE", 25_000), stopWindow = 5000, signals = true,
+      concurrency = 10, queues, name = hostname(), lease = setting(30_000, "OUTLAST_LEASE"),
+      grace = setting(30_000, ...GRACE), stopWindow = 5000,
+      noHandlerWindow = 300_000, signals = true,
       log = (text) => console.error(`${new Date().toISOString()} ${text}`),
     } = options;
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
@@ -77,7 +97,7 @@ export class Worker {
     }
     if (app.tasks.size === 0) throw new UsageError("there is no handler: write one with app.job(TYPE, HANDLER)");
     if (!(lease >= 1000)) throw new UsageError("`lease` is at least 1000 milliseconds");
-    Object.assign(this, { app, concurrency, lease, grace, stopWindow, signals, log });
+    Object.assign(this, { app, concurrency, lease, grace, stopWindow, noHandlerWindow, signals, log });
     this.queues = queues?.length > 0 ? queues : app.queues();
     // Each process is a worker of its own.
     this.id = `${name}-${randomUUID()}`;
@@ -94,7 +114,10 @@ export class Worker {
       worker_id: this.id, queues: this.queues, concurrency: this.concurrency, hostname: hostname(),
     };
     this.#thread = new Thread(new URL("./beats.js", import.meta.url), {
-      workerData: { settings, lease: this.lease, said, answered: this.#answered.buffer },
+      workerData: {
+        settings, lease: this.lease, said, answered: this.#answered.buffer,
+        patience: PATIENCE * this.lease, stopTime: (PATIENCE_MAX - PATIENCE) * this.lease,
+      },
     });
     this.#thread.on("message", (message) => this.#heard(message));
     this.#thread.on("error", (error) => this.log(`heartbeats: ${error.stack}`));
@@ -145,7 +168,7 @@ export class Worker {
         await sleep(TICK);
         return 1;
       }
-      this.#keepTimes(attempts, time);
+      if (this.#keepTimes(attempts, time)) await this.#handBackAndExit(1);
       if ((this.#signals > 0 || this.#wasOrderedToEnd) && !this.#isDraining) {
         this.log(`draining: ${attempts.length} jobs run, for ${this.grace / 1000} s at most`);
         this.#isDraining = true;
@@ -153,9 +176,10 @@ export class Worker {
         this.#wake();
         graceEnds = time + this.grace;
       }
-      if (this.#signals > 1 && time < graceEnds) {
-        graceEnds = time;
+      if (this.#signals > 1) {
+        graceEnds = Math.min(graceEnds, time);
         this.stopWindow = Math.min(this.stopWindow, FORCED_WINDOW);
+        if (stopsEnd < Infinity) stopsEnd = Math.min(stopsEnd, time + FORCED_WINDOW);
       }
       if (!this.#isDraining) continue;
       if (attempts.length === 0) return this.#leave(fetches);
@@ -176,16 +200,23 @@ export class Worker {
     }
   }
 
+  /** Stops handlers. Returns whether one only ends with this process. */
   #keepTimes(attempts, time) {
     for (const { job, began, performed } of attempts) {
-      if (job.timeout && !performed && time > began + job.timeout) job.stop("timeout");
+      if (job.timeout && !performed && began !== undefined && time > began + job.timeout) job.stop("timeout");
     }
-    const isCutOff = time > this.#answered[0] + PATIENCE * this.lease;
-    if (isCutOff && !this.#isCutOff && attempts.length > 0) {
-      this.log("no server: jobs are stopped, as they may soon run elsewhere");
-      for (const { job } of attempts) job.stop("lost");
+    if (time <= this.#answered[0] + PATIENCE * this.lease) {
+      this.#cutOff = undefined;
+      return false;
     }
-    this.#isCutOff = isCutOff;
+    if (this.#cutOff === undefined) {
+      this.#cutOff = time;
+      if (attempts.length > 0) this.log("no server: jobs are stopped, as they may soon run elsewhere");
+    }
+    for (const { job } of attempts) job.stop("lost");
+    // Not by the lease alone: a machine that wakes up finds its server again.
+    if (time <= this.#cutOff + (PATIENCE_MAX - PATIENCE) * this.lease) return false;
+    return attempts.some(({ performed }) => !performed);
   }
 
   /** Says goodbye: jobs that came at the last moment run elsewhere at once. */
@@ -203,9 +234,9 @@ export class Worker {
 
   /**
    * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
-   * What other handlers have come to is reported as well.
+   * What other handlers have come to is reported as well. `code` is the exit code when all was.
    */
-  async #handBackAndExit() {
+  async #handBackAndExit(code = 0) {
     await this.#thread.terminate();
     this.log("handlers do not end: the process ends with them");
     const reports = [...this.#running].map(({ raw, job, outcome = stopped(job) }) => [
@@ -215,19 +246,22 @@ export class Worker {
     const program = fileURLToPath(new URL("./handback.js", import.meta.url));
     const { status } = spawnSync(process.execPath, [program], { input, timeout: 10_000 });
     this.log(status === 0 ? `${reports.length} jobs reported or handed back; ended` : "jobs are left: they run elsewhere when the lease is over");
-    process.exit(status === 0 ? 0 : 1);
+    process.exit(status === 0 ? code : 1);
   }
 
   // Heartbeats.
 
-  #tell(beat = false) {
+  #tell(beat = false, hasTaken = false) {
     const state = this.#isDraining ? "terminate" : this.#isQuiet ? "quiet" : "running";
     const jobs = [...new Set([...this.#running].map(({ job }) => job.id))];
     const attempts = [...this.#running].map(({ number }) => number);
-    this.#thread?.postMessage({ state, jobs, attempts, beat });
+    const isBusy = [...this.#running].some(({ performed }) => !performed);
+    this.#thread?.postMessage({ state, jobs, attempts, isBusy, beat, hasTaken });
   }
 
-  #heard({ failed: reason, answer, attempts }) {
+  #heard({ failed: reason, answer, attempts, fetched, refused: error }) {
+    if (fetched !== undefined) this.#asked.resolve(fetched);
+    if (error !== undefined) this.#asked.reject(error);
     if (reason !== undefined) this.log(`no heartbeat: ${reason}`);
     if (answer === undefined) return;
     // Cancelled, or not this worker's any more.
@@ -252,8 +286,16 @@ export class Worker {
   // Jobs.
 
   #free() {
-    if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet || this.#isCutOff) return 0;
+    if (!this.#isKnown || this.#isQuiet || this.#wasOrderedQuiet) return 0;
+    if (this.#cutOff !== undefined || now() < this.#fetchesAt) return 0;
     return Math.min(this.concurrency - this.#running.size, FETCH_MAX);
+  }
+
+  /** Takes no jobs for a while, longer each time, so that others get what it hands back. */
+  #pause() {
+    const time = now();
+    if (time > this.#fetchesAt + PAUSE_MEMORY) this.#pauses.reset();
+    if (time > this.#fetchesAt) this.#fetchesAt = time + this.#pauses.pause();
   }
 
   #changed() {
@@ -273,20 +315,22 @@ export class Worker {
         backoff.reset();
       } catch (error) {
         this.log(`no jobs: ${error.message}`);
-        await sleep(backoff.pause(error instanceof Refused ? error.retryAfter : undefined));
+        await sleep(backoff.pause(error.retryAfter));
       }
     }
   }
 
   async #fetch(free) {
-    const body = encode({
+    const fetch = {
       queues: this.queues, count: free, worker_id: this.id, wait_ms: FETCH_WAIT,
       // Should the answer be lost, its jobs run elsewhere when this is over.
       visibility_timeout_ms: Math.round(this.lease),
-    });
+    };
     const asked = now();
-    const answer = await this.#transport.once("POST", "/ojs/v1/workers/fetch", body, { timeout: FETCH_WAIT + 10_000 });
-    const jobs = answer?.jobs ?? [];
+    const jobs = await new Promise((resolve, reject) => {
+      this.#asked = { resolve, reject };
+      this.#thread.postMessage({ fetch, timeout: FETCH_WAIT + 10_000 });
+    });
     const back = [];
     for (const fetched of jobs) {
       try {
@@ -296,6 +340,7 @@ export class Worker {
         back.push(fetched);
       }
     }
+    this.#tell(false, true);
     for (const fetched of back) {
       const body = encode({ ...this.#about(fetched), requeue: true });
       await this.#transport.once("POST", "/ojs/v1/workers/nack", body);
@@ -310,13 +355,14 @@ export class Worker {
 
   #start(fetched) {
     const job = new JobContext(fetched, this.#transport);
-    const attempt = { raw: fetched, job, number: ++this.#attempts, began: now(), performed: false, ended: undefined };
+    const attempt = { raw: fetched, job, number: ++this.#attempts, performed: false };
+    // `began`: its time limit counts from then on. `ended`: when it is reported.
     // A claim after one that this worker has lost: two never run at the same time here.
     const same = [...this.#running].filter((other) => other.job.id === job.id);
     for (const other of same) other.job.stop("lost");
     this.#running.add(attempt);
     this.#tell();
-    const ended = this.#attempt(attempt, same.at(-1));
+    const ended = this.#attempt(attempt, same);
     attempt.ended = ended.catch((error) => this.log(`job ${job.id}: ${error.stack}`)).finally(() => {
       this.#running.delete(attempt);
       this.#tell();
@@ -326,18 +372,33 @@ export class Worker {
 
   async #attempt(attempt, before) {
     const { job } = attempt;
+    const ends = before.map(({ ended }) => ended);
+    if (ends.length > 0) await Promise.race([Promise.all(ends), sleep(this.stopWindow)]);
+    attempt.began = now();
+    const reason = this.#hindrance(attempt, before);
     let outcome;
-    if (before) await before.ended;
     if (this.#isDraining) {
       // It came when the worker had begun to drain.
-      outcome = { path: "nack", fields: { requeue: true } };
+      outcome = handedBack();
+    } else if (reason !== undefined) {
+      this.log(`job ${job.id} is left to other workers: ${reason}`);
+      this.#pause();
+      outcome = handedBack();
     } else {
       outcome = await this.#perform(job);
     }
     attempt.outcome = outcome;
     attempt.performed = true;
+    this.#tell();
     this.log(`job ${job.id} (${job.type}): ${textOf(outcome)}, ${((now() - attempt.began) / 1000).toFixed(2)} s`);
     await this.#report(attempt, outcome);
+  }
+
+  /** Why it cannot begin here for now, if so. */
+  #hindrance({ raw, job }, before) {
+    if (before.some(({ performed }) => !performed)) return "its attempt before does not end here";
+    const isNew = waited(raw) < this.noHandlerWindow;
+    return isNew && !this.app.tasks.has(job.type) ? `no handler for ${job.type}` : undefined;
   }
 
   async #perform(job) {
@@ -360,18 +421,21 @@ export class Worker {
   /** Reports an end again and again, until a server has stored or refused it. */
   async #report(attempt, outcome) {
     const backoff = new Backoff(100, 5000), began = now(), { id } = attempt.job;
+    // Tries that were not answered while the server was there, and when the latest one failed.
+    let unread = 0, unreadAt = began;
     while (!this.#isOver) {
       let asked;
+      const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
+      const length = Buffer.byteLength(body);
       try {
-        const body = encode({ ...this.#about(attempt.raw), ...outcome.fields });
         const answer = await this.#transport.once("POST", `/ojs/v1/workers/${outcome.path}`, body);
         if (answer?.acknowledged === false) this.log(`job ${id} was cancelled: nothing came of the attempt`);
         return;
       } catch (error) {
         if (error instanceof Refused) {
-          if ([400, 413, 422].includes(error.status) && outcome.path === "ack") {
-            outcome = failed("invalid_result", error.message, { retryable: false });
-            attempt.outcome = outcome;
+          const instead = [400, 413, 422].includes(error.status) ? refused(outcome, error.message) : undefined;
+          if (instead !== undefined) {
+            outcome = attempt.outcome = instead;
             continue;
           }
           if (error.status === 409) {
@@ -383,6 +447,17 @@ export class Worker {
             return;
           }
           asked = error.retryAfter;
+        } else if (error instanceof Unanswered) {
+          if (error.sent && length > BODY_LARGE && this.#answered[0] > unreadAt) {
+            unread += 1;
+            unreadAt = now();
+          }
+          if (unread === UNREAD_MAX) {
+            // Servers may close the connection on what is too long, and are not heard then.
+            const text = `the report of ${length} bytes is not answered: ${error.message}`;
+            outcome = attempt.outcome = refused(outcome, text) ?? outcome;
+            unread = 0;
+          }
         }
       }
       await sleep(backoff.pause(asked));

@@ -98,3 +98,26 @@ test("a worker takes jobs from the queues of its handlers, and one that cannot w
     assert.throws(() => new Worker(app, wrong), UsageError);
   }
 });
+
+test("the grace is what the environment says", (t) => {
+  const app = new Outlast(NOWHERE);
+  app.job("a", () => {});
+  const names = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"];
+  const before = names.map((name) => [name, process.env[name]]);
+  const set = (values) => {
+    for (const [name, value] of values) value === undefined ? delete process.env[name] : (process.env[name] = value);
+  };
+  t.after(() => set(before));
+  const grace = (...values) => {
+    set(names.map((name, n) => [name, values[n]]));
+    return new Worker(app).grace;
+  };
+  assert.equal(grace(), 30_000);
+  assert.equal(grace(undefined, undefined, "7"), 7000);
+  assert.equal(grace(undefined, "1.5", "7"), 1500);
+  assert.equal(grace("0", "7"), 0);
+  assert.equal(grace(undefined, "45s"), 45_000);
+  assert.equal(grace(undefined, "2m"), 120_000);
+  assert.equal(grace(undefined, "250ms"), 250);
+  for (const wrong of ["soon", "-1", "1 s"]) assert.throws(() => grace(undefined, wrong), UsageError);
+});

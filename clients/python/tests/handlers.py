@@ -1,6 +1,7 @@
 """A program with handlers, as a process of a worker loads it."""
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -48,3 +49,33 @@ def die(path: str = "") -> None:
         with open(path, "w") as file:
             file.write(f"{helper.pid}\n")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job("die.forked", run_in="process")
+def die_forked() -> None:
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.job("fork.terminate", run_in="process")
+def fork_terminate() -> int:
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=[60])
+    process.start()
+    time.sleep(0.2)
+    process.terminate()
+    process.join(5)
+    ended = process.exitcode
+    process.kill()
+    return ended
+
+
+@app.job("interrupted", run_in="process")
+def interrupted() -> int:
+    program = subprocess.Popen(["sleep", "60"])
+    program.send_signal(signal.SIGINT)
+    try:
+        return program.wait(5)
+    finally:
+        program.kill()

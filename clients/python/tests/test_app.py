@@ -1,7 +1,13 @@
+import os
+import pathlib
+import pickle
+import sys
+import tempfile
 import unittest
+from unittest import mock
 
 from outlast import Outlast, OutlastError, UsageError, Worker, current_job
-from outlast.app import load
+from outlast.app import CHILD_NAME, load
 
 
 def app() -> Outlast:
@@ -62,6 +68,27 @@ class Handlers(unittest.TestCase):
         one.job("b", queue="reports")(lambda: None)
         self.assertEqual(Worker(one).queues, ["mail", "reports"])
 
+    def test_the_grace_is_what_the_environment_says(self):
+        one = app()
+        one.job("a")(lambda: None)
+        names = ["OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD"]
+        clear = {name: "" for name in names}
+        for given, grace in (
+            ({}, 30),
+            ({"OJS_SHUTDOWN_GRACE_PERIOD": "7"}, 7),
+            ({"OJS_SHUTDOWN_GRACE_PERIOD": "7", "OJS_GRACE_PERIOD": "1.5"}, 1.5),
+            ({"OUTLAST_GRACE": "0", "OJS_GRACE_PERIOD": "7"}, 0),
+            ({"OJS_GRACE_PERIOD": "45s"}, 45),
+            ({"OJS_GRACE_PERIOD": "2m"}, 120),
+            ({"OJS_GRACE_PERIOD": "250ms"}, 0.25),
+        ):
+            with mock.patch.dict(os.environ, {**clear, **given}):
+                self.assertEqual(Worker(one).grace, grace)
+        for wrong in ("soon", "-1", "1 s"):
+            with mock.patch.dict(os.environ, {**clear, "OJS_GRACE_PERIOD": wrong}):
+                with self.assertRaises(UsageError):
+                    Worker(one)
+
     def test_a_worker_that_cannot_work_is_refused(self):
         one = app()
         with self.assertRaises(UsageError):
@@ -76,6 +103,24 @@ class Handlers(unittest.TestCase):
         for wrong in ("tests.handlers:nothing", "tests.nowhere:app"):
             with self.assertRaises(UsageError):
                 load(wrong)
+
+    def test_a_program_in_a_file_finds_what_lies_beside_it_and_can_be_pickled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "beside_it.py").write_text("TYPE = 'shout'\n")
+            program = pathlib.Path(folder, "program.py")
+            program.write_text(
+                "import beside_it\n"
+                "from outlast import Outlast\n"
+                "app = Outlast('http://127.0.0.1:9')\n"
+                "def upper(text): return text.upper()\n"
+                "app.job(beside_it.TYPE)(upper)\n"
+            )
+            before = list(sys.path)
+            self.addCleanup(sys.modules.pop, CHILD_NAME, None)
+            self.addCleanup(sys.path.__setitem__, slice(None), before)
+            upper = load(str(program)).tasks["shout"].function
+            self.assertIs(pickle.loads(pickle.dumps(upper)), upper)
+            self.assertEqual(sys.path.count(folder), 1)
 
     def test_there_is_no_job_outside_of_handlers(self):
         with self.assertRaises(OutlastError):

@@ -81,6 +81,19 @@ class OptionsOnTheWire(unittest.TestCase):
             },
         )
 
+    def test_lengths_of_time_are_written_with_all_their_digits(self):
+        for length, text in (
+            (2_592_000, "PT2592000S"),
+            (1_234_567.25, "PT1234567.25S"),
+            (timedelta(microseconds=1), "PT0.000001S"),
+            (1e16, "PT10000000000000000S"),
+            (0.1, "PT0.1S"),
+            (0, "PT0S"),
+        ):
+            self.assertEqual(Unique(period=length).wire()["period"], text)
+            sent = Options(expires_after=length).wire()["expires_at"]
+            self.assertEqual(sent, f"+{text}")
+
     def test_the_last_word_about_the_time_counts(self):
         at = datetime(2030, 1, 1, tzinfo=timezone.utc)
         job = NewJob("t", [], Options.of({"delay": 1})).using(at=at)

@@ -1,6 +1,8 @@
 """Handlers are run and stopped: real threads, event loops and processes."""
 
 import asyncio
+import io
+import logging
 import os
 import pathlib
 import signal
@@ -10,10 +12,11 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 
 from outlast import JobCancelled, Outlast, Permanent
 from outlast.context import JobContext
-from outlast.processes import Processes
+from outlast.processes import Child, Processes
 from outlast.runners import InLoop, InProcess, InThread, Loop
 
 from . import handlers
@@ -85,6 +88,41 @@ class InThreads(unittest.TestCase):
             self.assertIn(said, (sum(range(2000)), "shutdown"), round)
             self.assertEqual(sum(range(500)), 124750)
 
+    def test_a_handler_that_logs_is_stopped_once_it_has_given_back_the_lock(self):
+        handler = logging.StreamHandler(io.StringIO())
+        logger = logging.Logger("busy")
+        logger.addHandler(handler)
+        logs = threading.Event()
+
+        def spin():
+            logs.set()
+            logger.error("said once the lock is free")
+            while True:
+                sum(range(100))
+
+        runner = InThread(task(spin), context("t"))
+        done = []
+        with handler.lock:
+            thread = threading.Thread(target=lambda: done.append(runner.perform()))
+            thread.start()
+            logs.wait()
+            time.sleep(0.2)
+            runner.stop("shutdown")
+        wait_for(lambda: runner.interrupt() or done)
+        thread.join()
+        self.assertEqual(done[0].fields["error"]["type"], "shutdown")
+        self.assertTrue(handler.lock.acquire(timeout=1), "a thread that is gone holds the lock")
+
+    def test_a_handler_that_was_stopped_while_it_waited_may_be_stopped_again(self):
+        job = context("t")
+        runner = InThread(task(lambda: None), job)
+        runner.stop("cancelled")
+        with job.cancelled._cond:
+            again = threading.Thread(target=runner.stop, args=["shutdown"], daemon=True)
+            again.start()
+            again.join(5)
+            self.assertFalse(again.is_alive())
+
     def test_a_stop_before_the_beginning_keeps_it_from_beginning(self):
         began = []
         runner = InThread(task(lambda: began.append(1)), context("t"))
@@ -130,6 +168,32 @@ class OnALoop(unittest.TestCase):
         early = InLoop(task(naps), context("t", 60), loop)
         early.stop("cancelled")
         self.assertEqual(early.perform().fields["error"]["type"], "shutdown")
+
+
+    def test_a_coroutine_is_cancelled_once_and_cleans_up(self):
+        began, cleaned = threading.Event(), []
+
+        async def cleans_up():
+            try:
+                began.set()
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.3)
+                cleaned.append(True)
+
+        runner = InLoop(task(cleans_up), context("t"), Loop())
+
+        def stops():
+            began.wait()
+            for _beat in range(3):
+                runner.stop("cancelled")
+                time.sleep(0.05)
+
+        stopper = threading.Thread(target=stops)
+        stopper.start()
+        self.assertEqual(runner.perform().fields["error"]["type"], "shutdown")
+        stopper.join()
+        self.assertEqual(cleaned, [True])
 
 
 class InProcesses(unittest.TestCase):
@@ -202,11 +266,38 @@ class InProcesses(unittest.TestCase):
         self.assertIn("signal 9", error["message"])
         self.assertEqual(self.runner("add", 1, 1).perform().fields, {"result": 2})
 
+    def test_what_a_handler_has_started_ends_on_signals(self):
+        self.assertEqual(self.runner("fork.terminate").perform().fields, {"result": -15})
+        self.assertEqual(self.runner("interrupted").perform().fields, {"result": -2})
+
+    def test_the_death_of_a_process_is_noticed_while_what_it_has_forked_lives(self):
+        runner, done = self.runner("die.forked"), []
+        thread = threading.Thread(target=lambda: done.append(runner.perform()), daemon=True)
+        thread.start()
+        thread.join(10)
+        self.assertEqual(done[0].fields["error"]["type"], "process_died")
+
+    def test_a_process_that_cannot_be_started_leaves_no_descriptor_open(self):
+        before = os.listdir("/proc/self/fd")
+        with mock.patch("subprocess.Popen", side_effect=OSError("no room")):
+            with self.assertRaises(OSError):
+                Child("tests.handlers:app", "http://127.0.0.1:9")
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
+
     def test_a_handler_does_not_outlive_its_worker(self):
+        with tempfile.TemporaryDirectory() as folder:
+            slow = pathlib.Path(folder) / "slow.py"
+            slow.write_text(
+                "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n"
+            )
+            for take in ("'tests.handlers:app'", repr(str(slow))):
+                self.dies_with_its_worker(take)
+
+    def dies_with_its_worker(self, reference):
         code = (
             "import sys, os\n"
             "from outlast.processes import Processes\n"
-            "child = Processes('tests.handlers:app', 'http://127.0.0.1:9', None).take()\n"
+            "child = Processes(" + reference + ", 'http://127.0.0.1:9', None).take()\n"
             "print(child.process.pid, flush=True)\n"
             "child.begin({'id': 'j', 'type': 'sleep', 'args': [60]}, None)\n"
             "sys.stdin.read()\n"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import os
-import runpy
 import sys
+from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -232,10 +233,25 @@ def reference_of_main() -> str:
     return os.path.abspath(path)
 
 
+def module_of(path: str) -> ModuleType:
+    """Runs a script as a module that can be imported, which pickled functions of it need."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        # Where Python finds what lies beside a script.
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(CHILD_NAME, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is no program")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[CHILD_NAME] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def load(reference: str) -> Outlast:
     """Finds an app: `module:name`, `module:` or the path of a script."""
     if reference.endswith(".py"):
-        found: Mapping[str, Any] = runpy.run_path(reference, run_name=CHILD_NAME)
+        found: Mapping[str, Any] = vars(module_of(reference))
         name, where = "", reference
     else:
         where, _colon, name = reference.partition(":")

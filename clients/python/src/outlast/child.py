@@ -10,7 +10,7 @@ import threading
 from typing import Any, BinaryIO, List, Optional
 
 from . import app as apps
-from . import checkpoints, context
+from . import checkpoints, context, signals
 from .context import JobContext
 from .errors import JobCancelled, OutlastError
 from .outcome import Outcome, awaited, bound, called, uninterrupted
@@ -78,17 +78,12 @@ class Handlers:
 
 
 def main(orders: int, answers: int, reference: str, server: str) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    def ignore(*_signal: Any) -> None:
+        """Unlike SIG_IGN, it is not passed on to programs that are started."""
+
+    signals.catch({signal.SIGTERM: ignore, signal.SIGINT: ignore})
     os.set_inheritable(orders, False)
     os.set_inheritable(answers, False)
-    try:
-        app = apps.load(reference)
-    except OutlastError as error:
-        raise SystemExit(f"outlast: {error}") from error
-    app.at(server)
-    handlers = Handlers(app, answers)
-    signal.signal(signal.SIGTERM, handlers.on_term)
     wanted: List[JobContext] = []
     changed = threading.Condition()
 
@@ -104,8 +99,15 @@ def main(orders: int, answers: int, reference: str, server: str) -> None:
         # The worker has gone: its job runs elsewhere, so it must not go on here.
         os.killpg(0, signal.SIGKILL)
 
-    stream = os.fdopen(orders, "rb")
-    threading.Thread(target=listen, args=[stream], daemon=True).start()
+    # It may go while the program is loaded.
+    threading.Thread(target=listen, args=[os.fdopen(orders, "rb")], daemon=True).start()
+    try:
+        app = apps.load(reference)
+    except OutlastError as error:
+        raise SystemExit(f"outlast: {error}") from error
+    app.at(server)
+    handlers = Handlers(app, answers)
+    signal.signal(signal.SIGTERM, handlers.on_term)
     handlers.answer({"ready": True})
     while True:
         with changed:

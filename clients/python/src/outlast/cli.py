@@ -26,10 +26,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--name", help="what its id begins with (default: the host's name)")
     made.add_argument("--lease", type=float, metavar="S", help="ojs.lease of the server (30)")
     made.add_argument(
-        "--grace", type=float, metavar="S", help="how long jobs may go on after SIGTERM (25)"
+        "--grace", type=float, metavar="S", help="how long jobs may go on after SIGTERM (30)"
     )
     made.add_argument(
         "--stop-window", type=float, default=5.0, metavar="S", help="then to end in (5)"
+    )
+    made.add_argument(
+        "--no-handler-window",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="how long jobs without a handler are left to other workers (300)",
     )
     made.add_argument(
         "--jobs-per-process", type=int, metavar="N", help="replace a process after N jobs"
@@ -57,6 +64,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             lease=given.lease,
             grace=given.grace,
             stop_window=given.stop_window,
+            no_handler_window=given.no_handler_window,
             jobs_per_process=given.jobs_per_process,
             reference=reference,
         )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from .errors import JobCancelled, OutlastError
@@ -73,9 +75,30 @@ class JobContext:
         return self._load(self.id)
 
     def stop(self, reason: str) -> None:
+        # Once: a handler that was stopped while it waited for the event may have left it locked.
         if self.stop_reason is None:
             self.stop_reason = reason
-        self.cancelled.set()
+            self.cancelled.set()
+
+
+def waited(fetched: Mapping[str, Any]) -> float:
+    """For how many seconds it was due before it was fetched, by the server's clock.
+
+    Infinite if the server does not say.
+    """
+    try:
+        due = (fetched.get("enqueued_at"), fetched.get("scheduled_at"))
+        times = [instant(text) for text in due if text]
+        begun = instant(fetched["started_at"]) if "started_at" in fetched else time.time()
+        return begun - max(times)
+    except (TypeError, ValueError):
+        return float("inf")
+
+
+def instant(text: str) -> float:
+    # Python 3.9 reads no `Z`, and not every number of digits.
+    at = datetime.fromisoformat(re.sub(r"\.\d+", "", text).replace("Z", "+00:00"))
+    return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def current_job() -> JobContext:

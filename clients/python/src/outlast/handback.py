@@ -12,10 +12,12 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
 from typing import Any, Mapping, Sequence, Tuple
 
 from .backoff import Backoff
+from .descendants import end_descendants
 from .errors import OutlastError, Refused
 from .processes import python
 from .transport import Settings, Transport, encode
@@ -25,11 +27,11 @@ REPORT_MAX = 5.0
 
 
 def hand_back_and_exit(
-    settings: Settings, worker: str, reports: Sequence[Tuple[str, Mapping[str, Any]]]
+    settings: Settings, worker: str, reports: Sequence[Tuple[str, Mapping[str, Any]]], code: int
 ) -> int:
     """Ends all threads of this process and sends the reports. It does not return.
 
-    Each is `ack` or `nack`, and what to say.
+    Each is `ack` or `nack`, and what to say. `code` is the exit code when all were taken.
     """
     said = {
         "servers": ",".join(settings.servers),
@@ -40,20 +42,39 @@ def hand_back_and_exit(
         "tenant": settings.tenant,
         "worker": worker,
         "reports": list(reports),
+        "code": code,
     }
-    # A file without a name: it holds a token.
-    file = tempfile.TemporaryFile()
-    file.write(json.dumps(said).encode())
-    file.flush()
-    os.set_inheritable(file.fileno(), True)
+    descriptor = written(json.dumps(said).encode())
+    os.set_inheritable(descriptor, True)
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    command = python(f"from outlast.handback import main; main({file.fileno()})")
+    command = python(f"from outlast.handback import main; main({descriptor})")
+    if threading.current_thread() is threading.main_thread():
+        ignore_signals()
     os.execv(command[0], command)
 
 
+def written(data: bytes) -> int:
+    """A file without a name, as it holds a token; in memory, where there is that."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("outlast")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    while data:
+        data = data[os.write(descriptor, data) :]
+    return descriptor
+
+
+def ignore_signals() -> None:
+    """It ends soon by itself, and is to end with the exit code of a drain."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main(descriptor: int) -> None:
+    ignore_signals()
     os.lseek(descriptor, 0, os.SEEK_SET)
     with os.fdopen(descriptor, "rb") as file:
         said = json.load(file)
@@ -65,7 +86,8 @@ def main(descriptor: int) -> None:
         certificate=said["certificate"] and tuple(said["certificate"]),
         tenant=said["tenant"],
     )
-    end_children()
+    # Programs that handlers have started, and processes for handlers.
+    end_descendants(os.getpid())
     transport, end = Transport(settings), time.monotonic() + REPORT_MAX
     left = sum(not report(transport, path, body, end) for path, body in said["reports"])
     if left:
@@ -77,20 +99,7 @@ def main(descriptor: int) -> None:
     except OutlastError:
         pass
     print(f"{len(said['reports'])} jobs reported or handed back; ended", file=sys.stderr)
-
-
-def end_children() -> None:
-    """Kills the programs that handlers have started and left behind, where they can be listed."""
-    for folder in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
-        try:
-            with open(f"/proc/{folder}/stat", encoding="ascii", errors="replace") as file:
-                # The name, in brackets, may hold anything; the parent follows the state.
-                parent = int(file.read().rpartition(")")[2].split()[1])
-            if parent == os.getpid():
-                os.kill(int(folder), signal.SIGKILL)
-        except (OSError, ValueError, IndexError):
-            # No process, or one that has just ended.
-            continue
+    sys.exit(said["code"])
 
 
 def is_final(refused: Refused) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from .errors import UsageError
@@ -22,6 +23,12 @@ def seconds(length: Duration) -> float:
 
 def millis(length: Duration) -> int:
     return round(seconds(length) * 1000)
+
+
+def iso(length: Duration) -> str:
+    """ISO 8601, in seconds: all of its digits, and no needless zeros."""
+    digits = f"{Decimal(repr(seconds(length))):f}"
+    return f"PT{digits.rstrip('0').rstrip('.') if '.' in digits else digits}S"
 
 
 def instant(at: datetime) -> str:
@@ -108,7 +115,7 @@ class Unique:
             if names:
                 sent[name] = list(names)
         if self.period is not None:
-            sent["period"] = f"PT{seconds(self.period):g}S"
+            sent["period"] = iso(self.period)
         return sent
 
 
@@ -182,7 +189,7 @@ class Options:
         if self.at is not None:
             sent["scheduled_at"] = instant(self.at)
         if self.expires_after is not None:
-            sent["expires_at"] = f"+PT{seconds(self.expires_after):g}S"
+            sent["expires_at"] = f"+{iso(self.expires_after)}"
         if self.timeout is not None:
             sent["timeout_ms"] = millis(self.timeout)
         retry = self.retry.wire() if self.retry is not None else {}

@@ -32,6 +32,8 @@ class Outcome:
 
     @property
     def text(self) -> str:
+        if self.fields.get("requeue"):
+            return "handed back"
         error = self.fields.get("error")
         return "completed" if error is None else f"{error['type']}: {error['message']}"
 
@@ -47,10 +49,34 @@ def completed(result: Any) -> Outcome:
 def failed(
     type: str, message: str, *, retryable: bool = True, frames: Optional[str] = None
 ) -> Outcome:
-    error: Dict[str, Any] = {"type": type, "message": message[:MESSAGE_MAX], "retryable": retryable}
+    error: Dict[str, Any] = {
+        "type": readable(type),
+        "message": readable(message),
+        "retryable": retryable,
+    }
     if frames:
-        error["details"] = {"backtrace": frames.splitlines()[-FRAMES_MAX:]}
+        error["details"] = {"backtrace": list(map(readable, frames.splitlines()[-FRAMES_MAX:]))}
     return Outcome("nack", {"error": error})
+
+
+def handed_back() -> Outcome:
+    """It did not begin: the attempt counts for nothing."""
+    return Outcome("nack", {"requeue": True})
+
+
+def readable(text: Any) -> str:
+    """Not too long, and without halves of characters, such as in names of files."""
+    return str(text)[:MESSAGE_MAX].encode("utf-8", "replace").decode()
+
+
+def refused(outcome: Outcome, why: str) -> Optional[Outcome]:
+    """What to report instead of what the server does not take; `None` if nothing is left to try."""
+    if outcome.path == "ack":
+        return failed("invalid_result", why, retryable=False)
+    error = outcome.fields.get("error")
+    if error is None or error["type"] == "invalid_error":
+        return None
+    return failed("invalid_error", why, retryable=error["retryable"])
 
 
 def stopped(job: "JobContext") -> Outcome:

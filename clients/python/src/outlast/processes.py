@@ -38,29 +38,42 @@ class Child:
     """One process."""
 
     def __init__(self, reference: str, server: str) -> None:
-        orders, self._orders = os.pipe()
-        answers, answer = os.pipe()
-        self._answers = os.fdopen(answers, "rb")
         self._lock, self._ending = threading.Lock(), threading.Lock()
         self.jobs = 0
-        code = (
-            f"from outlast.child import main; main({orders}, {answer}, {reference!r}, {server!r})"
-        )
+        orders, self._orders = os.pipe()
+        theirs, ours = [orders], [self._orders]
         try:
+            answers, answer = os.pipe()
+            theirs.append(answer)
+            ours.append(answers)
+            code = (
+                "from outlast.child import main;"
+                f" main({orders}, {answer}, {reference!r}, {server!r})"
+            )
             self.process = subprocess.Popen(
                 python(code),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(orders, answer),
                 start_new_session=True,
             )
+        except BaseException:
+            for descriptor in ours:
+                os.close(descriptor)
+            raise
         finally:
-            os.close(orders)
-            os.close(answer)
-        too_long = threading.Timer(START_MAX, self.kill)
-        too_long.daemon = True
-        too_long.start()
-        is_ready = self._read() == {"ready": True}
-        too_long.cancel()
+            for descriptor in theirs:
+                os.close(descriptor)
+        self._answers = os.fdopen(answers, "rb")
+        try:
+            threading.Thread(target=self._watch, name="outlast-end", daemon=True).start()
+            too_long = threading.Timer(START_MAX, self.kill)
+            too_long.daemon = True
+            too_long.start()
+            is_ready = self._read() == {"ready": True}
+            too_long.cancel()
+        except BaseException:
+            self.close()
+            raise
         if not is_ready:
             self.close()
             raise OutlastError(f"a process for handlers did not start: {self.end()}")
@@ -115,6 +128,11 @@ class Child:
             return True
         return found is not None
 
+    def _watch(self) -> None:
+        """Ends what it has forked with it, which would keep its pipe open."""
+        self._has_ended(0)
+        self.kill()
+
     def _end(self) -> None:
         """Kills it, and waits for its end."""
         self.kill()
@@ -149,6 +167,7 @@ class Processes:
         self._reference, self._server, self._jobs = reference, server, jobs_per_process
         self._lock = threading.Lock()
         self._idle: List[Child] = []
+        self._is_closed = False
 
     def take(self) -> Child:
         while True:
@@ -161,14 +180,16 @@ class Processes:
             child.close()
 
     def give_back(self, child: Child) -> None:
-        if child.is_usable and (self._jobs is None or child.jobs < self._jobs):
-            with self._lock:
+        is_worn = self._jobs is not None and child.jobs >= self._jobs
+        with self._lock:
+            is_kept = not self._is_closed and not is_worn and child.is_usable
+            if is_kept:
                 self._idle.append(child)
-        else:
+        if not is_kept:
             child.close()
 
     def close(self) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._is_closed = self._idle, [], True
         for child in idle:
             child.close()

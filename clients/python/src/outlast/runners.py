@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import logging
+import operator
+import sys
 import threading
 from typing import Any, Callable, Coroutine, Optional
 
@@ -17,11 +20,15 @@ from . import context
 from .app import Task
 from .backoff import now
 from .context import JobContext
-from .errors import JobCancelled
+from .errors import JobCancelled, OutlastError
 from .outcome import Outcome, awaited, bound, called, uninterrupted
 from .processes import Processes
 
 log = logging.getLogger("outlast")
+
+
+class NotBegun(OutlastError):
+    """The handler was not called: this worker has no room for it at the moment."""
 
 
 class Runner:
@@ -39,6 +46,10 @@ class Runner:
         if self.stopped is None:
             self.stopped = now()
         self.job.stop(reason)
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Ends what the handler does, once it was stopped; where not at once, called again."""
 
     def kill(self) -> bool:
         """Ends it for certain; returns whether that is possible."""
@@ -52,6 +63,7 @@ class InThread(Runner):
         super().__init__(task, job)
         self._lock = threading.Lock()
         self._thread: Optional[int] = None
+        self._is_raised = False
 
     def perform(self) -> Outcome:
         call = bound(self.task, self.job)
@@ -62,8 +74,10 @@ class InThread(Runner):
         def perform() -> Outcome:
             with self._lock:
                 self._thread = threading.get_ident()
-            # It may have been stopped before it began.
-            self.job.raise_if_cancelled()
+                # It may have been stopped before it began.
+                self._is_raised = self.job.cancelled.is_set()
+            if self._is_raised:
+                self.job.raise_if_cancelled()
             return called(call, self.job)
 
         return uninterrupted(perform, self._close, self.job)
@@ -71,25 +85,36 @@ class InThread(Runner):
     def _close(self) -> None:
         with self._lock:
             thread, self._thread = self._thread, None
-            if thread is not None:
-                raise_in_thread(thread, None)
+            if thread is not None and capi is not None:
+                capi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
-    def stop(self, reason: str) -> None:
-        was_stopped = self.job.cancelled.is_set()
-        super().stop(reason)
+    def interrupt(self) -> None:
         with self._lock:
-            if self._thread is not None and not was_stopped:
-                raise_in_thread(self._thread, JobCancelled)
+            if self._thread is not None and not self._is_raised:
+                self._is_raised = raise_in_thread(self._thread, JobCancelled)
 
 
-def raise_in_thread(thread: int, error: Optional[type]) -> None:
-    """Raises an exception in a thread at its next step in Python; `None` takes it back."""
-    api = getattr(ctypes, "pythonapi", None)
-    # Elsewhere than in CPython a handler has to look at `current_job().cancelled`.
-    if api is not None:
-        api.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
-        )
+#: Elsewhere than in CPython a handler has to look at `current_job().cancelled`.
+capi = getattr(ctypes, "pythonapi", None)
+
+
+def raise_in_thread(thread: int, error: type) -> bool:
+    """Raises an exception in a thread at its next step in Python, unless it logs just now.
+
+    Returns whether it did. Between taking a lock of `logging` and the `try` that gives it back,
+    an exception would leave it taken forever (before Python 3.13), and all threads log.
+    """
+    if capi is None:
+        return True
+    # All of this is one step for Python: the thread cannot go on between the look and the raise.
+    looks = map(operator.itemgetter(thread), iter(sys._current_frames, None))
+    steps = itertools.chain(itertools.islice(looks, 1), itertools.repeat("f_back"))
+    frames = itertools.takewhile(bool, itertools.accumulate(steps, getattr))
+    logs = map(logging.__file__.__eq__, map(operator.attrgetter("f_code.co_filename"), frames))
+    what = [ctypes.c_ulong(thread)], [ctypes.py_object(error)]
+    raises = map(capi.PyThreadState_SetAsyncExc, *what)
+    # What is true first: that it logs, or in how many threads the exception was raised.
+    return next(filter(None, itertools.chain(logs, raises)), True) is not True
 
 
 class Loop:
@@ -121,7 +146,9 @@ class InLoop(Runner):
     def __init__(self, task: Optional[Task[Any, Any]], job: JobContext, loop: Loop) -> None:
         super().__init__(task, job)
         self._loop = loop
+        self._lock = threading.Lock()
         self._made: "Optional[asyncio.Task[Outcome]]" = None
+        self._is_cancelled = False
 
     def perform(self) -> Outcome:
         call = bound(self.task, self.job)
@@ -136,7 +163,7 @@ class InLoop(Runner):
         made = self._made = self._loop.run(perform())
         self._loop.soon(lambda: made.add_done_callback(lambda _: ended.set()))
         if self.job.cancelled.is_set():
-            self._cancel()
+            self.interrupt()
         ended.wait()
         try:
             return made.result()
@@ -144,14 +171,12 @@ class InLoop(Runner):
             # Before its first step.
             return called(self.job.raise_if_cancelled, self.job)
 
-    def stop(self, reason: str) -> None:
-        super().stop(reason)
-        self._cancel()
-
-    def _cancel(self) -> None:
-        made = self._made
-        if made is not None:
-            self._loop.soon(made.cancel)
+    def interrupt(self) -> None:
+        with self._lock:
+            # Once: what it awaits while it cleans up is not to be cancelled, too.
+            if self._made is not None and not self._is_cancelled:
+                self._is_cancelled = True
+                self._loop.soon(self._made.cancel)
 
 
 class InProcess(Runner):
@@ -167,7 +192,11 @@ class InProcess(Runner):
         self._is_killed = False
 
     def perform(self) -> Outcome:
-        child = self._processes.take()
+        try:
+            child = self._processes.take()
+        # `RuntimeError`: no thread can be started.
+        except (OutlastError, OSError, RuntimeError) as error:
+            raise NotBegun(str(error)) from error
         with self._lock:
             # A stop before this is sent with the job, one after it by itself.
             child.begin(self._raw, self.job.stop_reason)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import signal
 import socket
 import threading
@@ -22,30 +23,33 @@ import uuid
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import app as apps
+from . import signals
 from .backoff import Backoff, now
 from .checkpoints import Checkpoints
-from .context import JobContext
+from .context import JobContext, waited
 from .errors import OutlastError, Refused, UsageError
 from .handback import hand_back_and_exit, is_final
 from .options import Duration, seconds
-from .outcome import Outcome, failed, stopped
+from .outcome import Outcome, failed, handed_back, refused, stopped
 from .processes import Processes
-from .runners import InLoop, InProcess, InThread, Loop, Runner
-from .transport import Transport, encode
+from .runners import InLoop, InProcess, InThread, Loop, NotBegun, Runner
+from .transport import Transport, Unanswered, encode
 
 log = logging.getLogger("outlast")
 
 FETCH = "/ojs/v1/workers/fetch"
 BEAT = "/ojs/v1/workers/heartbeat"
 NACK = "/ojs/v1/workers/nack"
+#: Where the environment says how long jobs may go on after SIGTERM. Two are the standard's.
+GRACE = ("OUTLAST_GRACE", "OJS_GRACE_PERIOD", "OJS_SHUTDOWN_GRACE_PERIOD")
 #: Most jobs of one fetch, and longest that a server lets it wait for one.
 FETCH_MAX, FETCH_WAIT = 1000, 10.0
 #: Pause after an empty answer of a server that does not wait for jobs.
 POLL_PAUSE = 1.0
 #: How often the main thread looks at its times.
 TICK = 0.05
-#: The part of a lease after which handlers are stopped for want of a server.
-PATIENCE = 0.7
+#: The parts of a lease after which handlers are stopped for want of a server, and ended.
+PATIENCE, PATIENCE_MAX = 0.7, 0.9
 #: How long handlers have after a second SIGTERM.
 FORCED_WINDOW = 0.5
 #: How long the last fetch of a drain is waited for, and what it may bring.
@@ -54,6 +58,10 @@ LAST_FETCH = 1.0
 REPORT_WINDOW = 5.0
 #: How long a server's own error may answer the same report.
 ERROR_PATIENCE = 300.0
+#: First and longest pause after a job that could not begin, and how long pauses are remembered.
+PAUSE, PAUSE_MAX, PAUSE_MEMORY = 0.5, 10.0, 60.0
+#: A report of more bytes is given up when so many tries were not answered, but heartbeats were.
+UNREAD_MAX, BODY_LARGE = 3, 1 << 20
 
 
 class Attempt:
@@ -61,11 +69,13 @@ class Attempt:
 
     def __init__(self, fetched: Mapping[str, Any], runner: Runner) -> None:
         self.raw, self.runner, self.job = fetched, runner, runner.job
-        self.began = now()
+        #: Its time limit counts from then on.
+        self.began: Optional[float] = None
         #: Set when the handler has ended: what is left is the report.
         self.performed = threading.Event()
         self.outcome: Optional[Outcome] = None
-        self.before: Optional[Attempt] = None
+        #: Earlier claims of the same job that have not been reported.
+        self.before: List[Attempt] = []
 
     def about(self, worker: str) -> Dict[str, Any]:
         return about(self.raw, worker)
@@ -77,12 +87,18 @@ def about(fetched: Mapping[str, Any], worker: str) -> Dict[str, Any]:
     return {"job_id": fetched["id"], "worker_id": worker, **claim}
 
 
+def unending(attempts: Sequence[Attempt]) -> List[Attempt]:
+    """Kills those that can be killed, and returns the others that still run."""
+    return [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
+
+
 class Worker:
     """Runs the handlers of an app.
 
     `lease` is what `ojs.lease` of the server is. `grace` is how long jobs may go on after SIGTERM,
     and `stop_window` how long a handler may take to end when it is stopped; the supervisor must
-    wait for longer than both of them together and ten seconds.
+    wait for longer than both of them together and ten seconds. For `no_handler_window` after a job
+    was due, it is left to others if it has no handler here: in a deploy they may know its type.
     """
 
     def __init__(
@@ -96,6 +112,7 @@ class Worker:
         lease: Optional[Duration] = None,
         grace: Optional[Duration] = None,
         stop_window: Duration = 5.0,
+        no_handler_window: Duration = 300.0,
         jobs_per_process: Optional[int] = None,
         reference: Optional[str] = None,
     ) -> None:
@@ -110,9 +127,10 @@ class Worker:
         self.host = socket.gethostname()
         # Each process is a worker of its own.
         self.id = f"{name or self.host}-{uuid.uuid4()}"
-        self.lease = setting("OUTLAST_LEASE", 30.0) if lease is None else seconds(lease)
-        self.grace = setting("OUTLAST_GRACE", 25.0) if grace is None else seconds(grace)
+        self.lease = setting(30.0, "OUTLAST_LEASE") if lease is None else seconds(lease)
+        self.grace = setting(30.0, *GRACE) if grace is None else seconds(grace)
         self.stop_window = seconds(stop_window)
+        self.no_handler_window = seconds(no_handler_window)
         if self.lease < 1:
             raise UsageError("`lease` is at least a second")
         self._transport = Transport(app.client._transport.settings)
@@ -140,7 +158,11 @@ class Worker:
         self._is_known = False
         # When the latest heartbeat that was answered was sent.
         self._answered = now()
-        self._is_cut_off = False
+        # Since when there is no server, as far as is known.
+        self._cut_off: Optional[float] = None
+        # No jobs are fetched before.
+        self._fetches_at = 0.0
+        self._pauses = Backoff(PAUSE, PAUSE_MAX)
 
     # The main thread: times and signals.
 
@@ -148,14 +170,13 @@ class Worker:
         """Runs until a signal or an order stops it and nothing runs; returns the exit code."""
         if not logging.getLogger().handlers:
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        if self._processes is not None:
-            # A program that cannot be loaded is known now, not with the first job.
-            self._processes.give_back(self._processes.take())
         restore = self._catch_signals()
-        log.info("worker %s takes jobs from %s", self.id, ", ".join(self.queues))
-        for target in (self._beats, self._fetches):
-            threading.Thread(target=target, name="outlast", daemon=True).start()
         try:
+            if self._processes is not None:
+                self._load(self._processes)
+            log.info("worker %s takes jobs from %s", self.id, ", ".join(self.queues))
+            for target in (self._beats, self._fetches):
+                threading.Thread(target=target, name="outlast", daemon=True).start()
             return self._work()
         finally:
             self._is_over.set()
@@ -182,14 +203,32 @@ class Worker:
             self._is_quiet = number == signal.SIGTSTP
             self._has_news = True
 
-        handlers = {
-            signal.SIGTERM: on_stop,
-            signal.SIGINT: on_stop,
-            signal.SIGTSTP: on_quiet,
-            signal.SIGCONT: on_quiet,
-        }
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        return lambda: [signal.signal(number, handler) for number, handler in before.items()]
+        return signals.catch(
+            {
+                signal.SIGTERM: on_stop,
+                signal.SIGINT: on_stop,
+                signal.SIGTSTP: on_quiet,
+                signal.SIGCONT: on_quiet,
+            }
+        )
+
+    def _load(self, processes: Processes) -> None:
+        """Starts a process: that a program cannot be loaded is known before the first job."""
+        errors: List[BaseException] = []
+
+        def load() -> None:
+            try:
+                processes.give_back(processes.take())
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=load, name="outlast-load", daemon=True)
+        thread.start()
+        # A signal does not wait for it.
+        while thread.is_alive() and not self._signals:
+            thread.join(TICK)
+        if errors:
+            raise errors[0]
 
     def _work(self) -> int:
         grace_ends = stops_end = reports_end = float("inf")
@@ -198,7 +237,8 @@ class Worker:
                 self._changed.wait(TICK)
                 attempts = list(self._running)
             time = now()
-            self._keep_times(attempts, time)
+            if self._keep_times(attempts, time):
+                return self._hand_back(1)
             if self._has_news:
                 self._has_news = False
                 self._beat_wanted.set()
@@ -209,9 +249,11 @@ class Worker:
                 grace_ends = time + self.grace
                 # What began meanwhile is seen the next time.
                 continue
-            if self._signals > 1 and time < grace_ends:
-                grace_ends = time
+            if self._signals > 1:
+                grace_ends = min(grace_ends, time)
                 self.stop_window = min(self.stop_window, FORCED_WINDOW)
+                if stops_end < float("inf"):
+                    stops_end = min(stops_end, time + FORCED_WINDOW)
             if not self._is_draining:
                 continue
             if not attempts:
@@ -223,30 +265,42 @@ class Worker:
                     attempt.runner.stop("shutdown")
             if reports_end == float("inf") and time >= stops_end:
                 reports_end = time + REPORT_WINDOW
-                left = [it for it in attempts if not it.performed.is_set() and not it.runner.kill()]
-                if left:
+                if unending(attempts):
                     return self._hand_back()
             if time >= reports_end:
+                if not all(attempt.performed.is_set() for attempt in attempts):
+                    # It waits for a process that still loads its program.
+                    return self._hand_back()
                 log.error(
                     "%d jobs are left: they run elsewhere when the lease is over", len(attempts)
                 )
                 return 1
 
-    def _keep_times(self, attempts: Sequence[Attempt], time: float) -> None:
+    def _keep_times(self, attempts: Sequence[Attempt], time: float) -> bool:
+        """Stops and kills handlers. Returns whether one only ends with this process."""
         for attempt in attempts:
             timeout, stopped = attempt.job.timeout, attempt.runner.stopped
             if stopped is not None:
+                attempt.runner.interrupt()
                 # What does not end by itself is killed where that is possible.
                 if time > stopped + self.stop_window:
                     attempt.runner.kill()
-            elif timeout is not None and time > attempt.began + timeout:
+            elif timeout and attempt.began is not None and time > attempt.began + timeout:
                 attempt.runner.stop("timeout")
-        is_cut_off = time > self._answered + PATIENCE * self.lease
-        if is_cut_off and not self._is_cut_off and attempts:
-            log.warning("no server: jobs are stopped, as they may soon run elsewhere")
-            for attempt in attempts:
+        if time <= self._answered + PATIENCE * self.lease:
+            self._cut_off = None
+            return False
+        if self._cut_off is None:
+            self._cut_off = time
+            if attempts:
+                log.warning("no server: jobs are stopped, as they may soon run elsewhere")
+        for attempt in attempts:
+            if attempt.runner.stopped is None:
                 attempt.runner.stop("lost")
-        self._is_cut_off = is_cut_off
+        # Not by the lease alone: a machine that wakes up finds its server again.
+        if time <= self._cut_off + (PATIENCE_MAX - PATIENCE) * self.lease:
+            return False
+        return len(unending(attempts)) > 0
 
     def _leave(self) -> int:
         """Says goodbye: jobs that came at the last moment run elsewhere at once."""
@@ -265,10 +319,11 @@ class Worker:
         log.info("ended")
         return 0
 
-    def _hand_back(self) -> int:
+    def _hand_back(self, code: int = 0) -> int:
         """Hands back jobs whose handlers do not end, together with the process that runs them.
 
         What other handlers have come to is reported as well: nothing else of this process is left.
+        `code` is the exit code when all was.
         """
         log.warning("handlers do not end: the process ends with them")
         with self._changed:
@@ -277,7 +332,7 @@ class Worker:
         for attempt in attempts:
             outcome = attempt.outcome or stopped(attempt.job)
             reports.append((outcome.path, {**attempt.about(self.id), **outcome.fields}))
-        return hand_back_and_exit(self._transport.settings, self.id, reports)
+        return hand_back_and_exit(self._transport.settings, self.id, reports, code)
 
     # Heartbeats.
 
@@ -362,9 +417,20 @@ class Worker:
             self._fetch_has_ended.set()
 
     def _free(self) -> int:
-        if not self._is_known or self._is_quiet or self._was_ordered_quiet or self._is_cut_off:
+        if not self._is_known or self._is_quiet or self._was_ordered_quiet:
+            return 0
+        if self._cut_off is not None or now() < self._fetches_at:
             return 0
         return max(min(self.concurrency - len(self._running), FETCH_MAX), 0)
+
+    def _pause(self) -> None:
+        """Takes no jobs for a while, longer each time, so that others get what it hands back."""
+        with self._changed:
+            time = now()
+            if time > self._fetches_at + PAUSE_MEMORY:
+                self._pauses.reset()
+            if time > self._fetches_at:
+                self._fetches_at = time + self._pauses.pause()
 
     def _fetch(self, free: int) -> None:
         body = {
@@ -400,11 +466,10 @@ class Worker:
         attempt = Attempt(fetched, self._runner(fetched, job))
         with self._changed:
             # A claim after one that this worker has lost: two never run at the same time here.
-            same = [it for it in self._running if it.job.id == job.id]
-            attempt.before = same[-1] if same else None
+            attempt.before = [it for it in self._running if it.job.id == job.id]
             self._running.append(attempt)
         try:
-            for other in same:
+            for other in attempt.before:
                 other.runner.stop("lost")
             threading.Thread(
                 target=self._attempt, args=[attempt], name=f"outlast {job.id}", daemon=True
@@ -431,13 +496,20 @@ class Worker:
     def _attempt(self, attempt: Attempt) -> None:
         job = attempt.job
         try:
-            if attempt.before is not None:
-                attempt.before.performed.wait()
+            end = now() + self.stop_window
+            for other in attempt.before:
+                other.performed.wait(max(end - now(), 0.0))
+            attempt.began = now()
             if self._is_draining:
                 # It came when the worker had begun to drain.
-                outcome = Outcome("nack", {"requeue": True})
+                outcome = handed_back()
             else:
+                self._may_begin(attempt)
                 outcome = attempt.runner.perform()
+        except NotBegun as error:
+            log.warning("job %s is left to other workers: %s", job.id, error)
+            self._pause()
+            outcome = handed_back()
         except OutlastError as error:
             outcome = failed("worker_error", str(error))
         except Exception as error:
@@ -445,12 +517,20 @@ class Worker:
             outcome = failed("worker_error", f"{type(error).__name__}: {error}")
         attempt.outcome = outcome
         attempt.performed.set()
-        text = "handed back" if outcome.fields.get("requeue") else outcome.text
-        log.info("job %s (%s): %s, %.2f s", job.id, job.type, text, now() - attempt.began)
+        took = now() - (attempt.began or now())
+        log.info("job %s (%s): %s, %.2f s", job.id, job.type, outcome.text, took)
         try:
             self._report(attempt, outcome)
         finally:
             self._end(attempt)
+
+    def _may_begin(self, attempt: Attempt) -> None:
+        """Raises `NotBegun` if it cannot begin here for now."""
+        if not all(other.performed.is_set() for other in attempt.before):
+            raise NotBegun("its attempt before does not end here")
+        is_new = waited(attempt.raw) < self.no_handler_window
+        if is_new and attempt.job.type not in self.app.tasks:
+            raise NotBegun(f"no handler for {attempt.job.type}")
 
     def _end(self, attempt: Attempt) -> None:
         with self._changed:
@@ -460,6 +540,8 @@ class Worker:
     def _report(self, attempt: Attempt, outcome: Outcome) -> None:
         """Reports an end again and again, until a server has stored or refused it."""
         backoff, began = Backoff(0.1, 5.0), now()
+        # Tries that were not answered while the server was there, and when the latest one failed.
+        unread, unread_at = 0, began
         while not self._is_over.is_set():
             asked = None
             try:
@@ -468,28 +550,43 @@ class Worker:
                 if (answer or {}).get("acknowledged") is False:
                     log.info("job %s was cancelled: nothing came of the attempt", attempt.job.id)
                 return
-            except Refused as refused:
-                if refused.status in (400, 413, 422) and outcome.path == "ack":
-                    outcome = failed("invalid_result", str(refused), retryable=False)
-                    attempt.outcome = outcome
+            except Refused as error:
+                instead = refused(outcome, str(error)) if error.status in (400, 413, 422) else None
+                if instead is not None:
+                    outcome = attempt.outcome = instead
                     continue
-                if refused.status == 409:
-                    log.info("job %s is not this worker's any more: %s", attempt.job.id, refused)
+                if error.status == 409:
+                    log.info("job %s is not this worker's any more: %s", attempt.job.id, error)
                     return
-                if is_final(refused) or now() - began > ERROR_PATIENCE:
-                    log.error("job %s: the report is refused: %s", attempt.job.id, refused)
+                if is_final(error) or now() - began > ERROR_PATIENCE:
+                    log.error("job %s: the report is refused: %s", attempt.job.id, error)
                     return
-                asked = refused.retry_after
+                asked = error.retry_after
+            except Unanswered as error:
+                log.debug("job %s: no report yet: %s", attempt.job.id, error)
+                if error.sent and len(body) > BODY_LARGE and self._answered > unread_at:
+                    unread, unread_at = unread + 1, now()
+                if unread == UNREAD_MAX:
+                    # Servers may close the connection on what is too long, and are not heard then.
+                    text = f"the report of {len(body)} bytes is not answered: {error}"
+                    outcome = attempt.outcome = refused(outcome, text) or outcome
+                    unread = 0
             except OutlastError as error:
                 log.debug("job %s: no report yet: %s", attempt.job.id, error)
             self._is_over.wait(backoff.pause(asked))
 
 
-def setting(name: str, default: float) -> float:
-    text = os.environ.get(name)
-    if not text:
-        return default
-    try:
-        return seconds(float(text))
-    except ValueError as error:
-        raise UsageError(f"{name} is a number of seconds, not {text!r}") from error
+#: Units of lengths of time in the environment, in seconds, as the server and its workers have them.
+UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def setting(default: float, *names: str) -> float:
+    """What the environment says; the first of these names that is there counts."""
+    for name in names:
+        text = os.environ.get(name)
+        if text:
+            found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|[smhd]?)", text)
+            if found is None:
+                raise UsageError(f"{name} is a number of seconds, 500ms, 30s or 5m, not {text!r}")
+            return float(found[1]) * UNITS[found[2]]
+    return default

@@ -142,7 +142,10 @@ impl Site {
 /// Every part of a producer, and handlers that call it.
 fn producer(language: Language) {
     let Some(site) = Site::of(language) else { return };
-    let _worker = site.worker(Duration::ZERO);
+    // Another worker that may know the type of a job is not waited for.
+    let lease = LEASE.as_secs().to_string();
+    let options = ["--lease", &lease, "--no-handler-window", "0"];
+    let _worker = site.worker_with(Duration::ZERO, &options);
     let program = site.installed.program.clone();
     let said = site.command(&program, &[language.producer]).output().expect("a producer");
     let error = String::from_utf8_lossy(&said.stderr);

@@ -147,7 +147,7 @@ impl Pack {
         let keys = document.mapping()?;
         let manifest: Manifest = document.read()?;
         let reference = reference(&document, &manifest)?;
-        let warm = warm_of(&document, &manifest)?;
+        let warm = manifest.warm.as_ref().map_or(Ok(None), |given| warm::read(&document, given))?;
         let mut notes = document.check_keys(&keys, &keys::PACK)?;
         // A folder that cannot be listed is noted with the digest.
         notes.extend(passed_over(source).unwrap_or_default());
@@ -325,12 +325,6 @@ fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackErr
     }
     let problem = format!("ref `{}` is not a pack's name", reference.value);
     Err(document.fault(line(reference), problem, REMEDY))
-}
-
-fn warm_of(document: &Document, manifest: &Manifest) -> Result<Option<WarmSpec>, PackError> {
-    let Some(given) = &manifest.warm else { return Ok(None) };
-    warm::read(&given.value)
-        .map_err(|problem| document.fault(line(given), format!("warm: {problem}"), warm::REMEDY))
 }
 
 fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {

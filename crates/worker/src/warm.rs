@@ -23,7 +23,7 @@
 mod parent;
 mod slot;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,6 +38,8 @@ use self::slot::{Advice, End, Memory, Slot};
 use crate::OwnProgram;
 use crate::clock::boot_now;
 use crate::containment::Containment;
+use crate::process::memory;
+use crate::process::protocol::{Blame, NotForked};
 
 /// Most at a time: each holds its modules in memory. Attempts beyond that are executed.
 const PROCESSES_MAX: usize = 16;
@@ -76,13 +78,14 @@ pub struct WarmKey {
 }
 
 impl WarmKey {
-    /// Whether it is the same, of another state of the pack or of what is installed for it.
+    /// Whether the other one is of a state of the pack, or of what is installed for it, that is gone.
+    /// Keys of one state may differ in all else: actions have settings of their own.
     fn replaces(&self, other: &Self) -> bool {
-        self != other
-            && self.pack == other.pack
-            && self.preload == other.preload
-            && self.folder == other.folder
-            && self.variables == other.variables
+        let another_environment =
+            self.environment.is_some()
+                && other.environment.is_some()
+                && self.environment != other.environment;
+        self.pack == other.pack && (self.digest != other.digest || another_environment)
     }
 }
 
@@ -93,8 +96,6 @@ pub struct WarmRequest<'a> {
     pub key: WarmKey,
     /// The environment of the pack, to hold it.
     pub environment: Option<Arc<PackEnvironment>>,
-    /// The script.
-    pub script: String,
     /// All variables of the attempt.
     pub variables: &'a [(String, String)],
     /// What holds the attempt.
@@ -115,8 +116,20 @@ pub struct WarmProcesses {
 #[derive(Debug, Default)]
 struct Table {
     entries: BTreeMap<Arc<WarmKey>, Entry>,
-    /// What was said about each pack: once is enough.
-    said: BTreeSet<(String, String)>,
+    /// What was said about each pack: once is enough, even where it is worded differently each time.
+    said: BTreeMap<(String, Topic), String>,
+}
+
+/// Why attempts are executed although their action asks for a warm process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Topic {
+    Containment,
+    Variables,
+    TooMany,
+    /// With these modules none can be started.
+    Start(Vec<String>),
+    /// With these modules none can be forked.
+    Fork(Vec<String>),
 }
 
 /// One key, with its process if there is one.
@@ -142,7 +155,6 @@ pub struct WarmProcess {
     key: Arc<WarmKey>,
     processes: WarmProcesses,
     serving: Serving,
-    script: String,
 }
 
 impl WarmProcess {
@@ -151,32 +163,45 @@ impl WarmProcess {
         self.serving.control.as_fd()
     }
 
-    /// The script that the attempt runs.
-    pub(crate) fn script(&self) -> &str {
-        &self.script
-    }
-
-    /// Notes that it did not fork the attempt.
-    pub(crate) fn has_failed(&self, why: &str, hangs: bool) {
-        let pack = &self.key.pack;
-        if hangs {
-            tracing::warn!(
-                pack,
-                why,
-                "a warm process hangs: it is replaced, the attempt was executed"
-            );
-        } else {
-            tracing::debug!(pack, why, "an attempt was not forked but executed");
-        }
-        self.processes.note_failure(self, why, hangs);
-    }
-
-    /// Notes that it did.
+    /// Notes that it forked the attempt.
     pub(crate) fn has_served(&self) {
-        let mut table = self.processes.lock();
-        if let Some(entry) = table.entries.get_mut(&self.key) {
-            entry.slot.has_served();
+        self.with_entry(|entry| entry.slot.has_served());
+    }
+
+    /// Notes that it did not, and ends it if it is of no use.
+    pub(crate) fn has_not_served(&self, NotForked { why, blame }: &NotForked) {
+        let pack = &self.key.pack;
+        tracing::debug!(pack, why, "an attempt was not forked but executed");
+        let now = boot_now();
+        let has_hung = *blame == Blame::Hangs;
+        let is_over = self.with_entry(|entry| {
+            let is_over = match blame {
+                Blame::Attempt => false,
+                Blame::Process => entry.slot.has_missed(now),
+                Blame::Hangs => {
+                    entry.slot.has_failed(now);
+                    true
+                }
+            };
+            if is_over {
+                entry.finish();
+            }
+            is_over
+        });
+        if is_over == Some(true) && has_hung {
+            tracing::warn!(pack, why, "a warm process hangs: it is replaced");
+        } else if is_over == Some(true) {
+            let topic = Topic::Fork(self.key.preload.clone());
+            self.processes.say_once(pack, topic, &format!("none can be forked: {why}"));
         }
+    }
+
+    /// Does something with its entry, unless another process has taken its place.
+    fn with_entry<T>(&self, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let mut table = self.processes.lock();
+        let entry = table.entries.get_mut(&self.key)?;
+        let is_there = entry.process.as_ref().is_some_and(|it| it.pid == self.serving.pid);
+        is_there.then(|| work(entry))
     }
 }
 
@@ -199,13 +224,13 @@ impl WarmProcesses {
             let why = format!(
                 "attempts are forked into PID namespaces only, and jobs are held by {kind}"
             );
-            self.say_once(&request.key.pack, &why);
+            self.say_once(&request.key.pack, Topic::Containment, &why);
             return None;
         }
         if let Some(name) = read_at_start(&request.key.variables, request.variables) {
             let why =
                 format!("{name} is read when an interpreter starts, and each attempt has its own");
-            self.say_once(&request.key.pack, &why);
+            self.say_once(&request.key.pack, Topic::Variables, &why);
             return None;
         }
         self.find_in_table(request, boot_now())
@@ -214,26 +239,19 @@ impl WarmProcesses {
     fn find_in_table(&self, request: WarmRequest<'_>, now: BootTime) -> Option<WarmProcess> {
         let key = Arc::new(request.key);
         let mut table = self.lock();
-        let memory = table.entries.get(&key).and_then(|entry| entry.process.as_ref()?.memory());
         let is_full = table.is_full_without(&key);
         let entry = table.entries.entry(Arc::clone(&key)).or_insert_with(Entry::new);
-        match entry.slot.ask(memory, is_full, now) {
+        match entry.slot.ask(is_full, now) {
             Advice::Use => {
                 let serving = entry.process.clone()?;
-                let (processes, script) = (self.clone(), request.script);
-                return Some(WarmProcess { key, processes, serving, script });
+                return Some(WarmProcess { key, processes: self.clone(), serving });
             }
             Advice::Execute => {}
-            Advice::Replace => {
-                tracing::info!(pack = key.pack, ?memory, "a warm process has grown: replacing it");
-                entry.finish();
-                table.start(self, key, request.environment, request.hidden);
-            }
             Advice::Start => table.start(self, key, request.environment, request.hidden),
             Advice::TooMany => {
                 drop(table);
                 let why = format!("{PROCESSES_MAX} warm processes run already");
-                self.say_once(&key.pack, &why);
+                self.say_once(&key.pack, Topic::TooMany, &why);
             }
         }
         None
@@ -242,7 +260,8 @@ impl WarmProcesses {
     /// Why attempts of packs are executed although they ask for warm processes: pack and reason.
     #[must_use]
     pub fn reasons(&self) -> Vec<(String, String)> {
-        self.lock().said.iter().cloned().collect()
+        let table = self.lock();
+        table.said.iter().map(|((pack, _), why)| (pack.clone(), why.clone())).collect()
     }
 
     /// Ends all of them: packs were read again, and what they import may have changed.
@@ -255,26 +274,10 @@ impl WarmProcesses {
     }
 
     /// Logs once why attempts of a pack are executed although it asks for warm processes.
-    fn say_once(&self, pack: &str, why: &str) {
-        if self.lock().said.insert((pack.to_owned(), why.to_owned())) {
+    fn say_once(&self, pack: &str, topic: Topic, why: &str) {
+        let said = self.lock().said.insert((pack.to_owned(), topic), why.to_owned());
+        if said.is_none() {
             tracing::warn!(pack, "no warm process, attempts are executed: {why}");
-        }
-    }
-
-    /// Ends a process that is of no use, unless another one has taken its place.
-    fn note_failure(&self, process: &WarmProcess, why: &str, hangs: bool) {
-        let mut table = self.lock();
-        let Some(entry) = table.entries.get_mut(&process.key) else { return };
-        if entry.process.as_ref().is_none_or(|serving| serving.pid != process.serving.pid) {
-            return;
-        }
-        if hangs {
-            entry.slot.has_failed(boot_now());
-            entry.finish();
-        } else if entry.slot.has_missed(boot_now()) {
-            entry.finish();
-            drop(table);
-            self.say_once(&process.key.pack, &format!("none can be forked: {why}"));
         }
     }
 
@@ -285,7 +288,7 @@ impl WarmProcesses {
             Err(trouble) => return self.note_trouble(&key, &end, trouble),
         };
         let Some(control) = parent.control() else { return };
-        let memory_at_start = parent.memory().unwrap_or_default();
+        let memory_at_start = memory::own_bytes(parent.pid()).unwrap_or_default();
         let serving = Serving { pid: parent.pid(), control, memory_at_start };
         let pack = key.pack.as_str();
         let memory = serving.memory_at_start;
@@ -347,7 +350,7 @@ impl WarmProcesses {
                 entry.slot.has_failed(boot_now());
             }
         });
-        self.say_once(&key.pack, &why);
+        self.say_once(&key.pack, Topic::Start(key.preload.clone()), &why);
     }
 
     /// Does something with the entry of a key, if it is still that of this process.
@@ -420,7 +423,7 @@ impl Entry {
 
 impl Serving {
     fn memory(&self) -> Option<Memory> {
-        let now = parent::memory_of(self.pid)?;
+        let now = memory::own_bytes(self.pid)?;
         Some(Memory { at_start: self.memory_at_start, now })
     }
 }

@@ -405,10 +405,7 @@ impl Reading<'_> {
     }
 
     fn warm(&self, given: Given<'_>) -> Result<Option<WarmSpec>, PackError> {
-        let Some(given) = given else { return Ok(self.pack.warm.cloned()) };
-        warm::read(&given.value).map_err(|problem| {
-            self.document.fault(line(given), format!("warm: {problem}"), warm::REMEDY)
-        })
+        given.map_or_else(|| Ok(self.pack.warm.cloned()), |given| warm::read(self.document, given))
     }
 
     fn keys(&self, given: Given<'_>, parameters: &Parameters) -> Result<JobKeys, PackError> {

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use serde_saphyr::Spanned;
 
 use crate::duration;
+use crate::error::PackError;
 use crate::keys::{Known, WARM};
 use crate::limits::PRELOAD_MAX;
+use crate::yaml::{Document, line};
 
 /// How interpreters are kept warm for an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +25,19 @@ pub struct WarmSpec {
 const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// What to write instead of something that is not understood.
-pub(crate) const REMEDY: &str =
+const REMEDY: &str =
     "write `false`, or a mapping such as `{preload: [requests], idle: 5m}`";
 
-/// Reads the key; nothing if it says that interpreters are not kept warm.
-pub(crate) fn read(value: &Value) -> Result<Option<WarmSpec>, String> {
+/// Reads the key of an action or a pack; nothing if it says that interpreters are not kept warm.
+pub(crate) fn read(
+    document: &Document,
+    given: &Spanned<Value>,
+) -> Result<Option<WarmSpec>, PackError> {
+    understand(&given.value)
+        .map_err(|problem| document.fault(line(given), format!("warm: {problem}"), REMEDY))
+}
+
+fn understand(value: &Value) -> Result<Option<WarmSpec>, String> {
     let map = match value {
         Value::Bool(false) => return Ok(None),
         Value::Object(map) => map,

@@ -160,7 +160,6 @@ impl AttemptTask {
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
     fn feed(&mut self, spec: AttemptSpec, placed: Placed, stdin: pipe::Sender) -> Feeder {
-        let script = spec.warm.as_ref().map(|warm| warm.script().to_owned());
         let shim_spec = ShimSpec {
             program: spec.program,
             args: spec.args,
@@ -171,7 +170,6 @@ impl AttemptTask {
             hidden: spec.hidden,
             private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
-            script,
         };
         let input = tokio::spawn(write_input(stdin, spec.stdin));
         let orders = self.order_queue.take().map(|(socket, queue)| {
@@ -229,7 +227,7 @@ impl AttemptTask {
             Report::Holding { init } => self.tree.learn_init(init),
             Report::NotForked(reason) => {
                 if let Some(warm) = self.warm.take() {
-                    warm.has_failed(&reason.why, reason.hangs);
+                    warm.has_not_served(&reason);
                 }
             }
             Report::Starting => self.seen.starting = true,

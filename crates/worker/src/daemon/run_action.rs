@@ -256,7 +256,6 @@ impl ActionRunner {
         self.warm.find(WarmRequest {
             key,
             environment: action.environment_of_pack.clone(),
-            script: script.clone(),
             variables: &spec.env,
             containment: spec.containment,
             hidden: spec.hidden.clone(),

@@ -48,6 +48,7 @@ pub(crate) struct WarmProgram {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShimSpec {
     pub(crate) program: String,
+    /// Its options and then, for a job that a warm process is to fork, its script.
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
@@ -60,8 +61,6 @@ pub(crate) struct ShimSpec {
     pub(crate) deadline_boot_ms: Option<u64>,
     /// How what it may use is limited.
     pub(crate) limits: LimitPlan,
-    /// The script of a job that a warm process is to fork, if the shim was given one.
-    pub(crate) script: Option<String>,
 }
 
 /// The containment of one attempt, with the place it uses.
@@ -115,8 +114,19 @@ pub(crate) enum Report {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NotForked {
     pub(crate) why: String,
+    pub(crate) blame: Blame,
+}
+
+/// What it says about a warm process that a job was not forked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Blame {
+    /// Nothing: it was not asked, because this attempt cannot be forked.
+    Attempt,
+    /// It may not be able to fork any.
+    Process,
     /// It has not answered in time.
-    pub(crate) hangs: bool,
+    Hangs,
 }
 
 /// Why nothing was executed.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Parent {
             }
         }
         let answer = self.answer().await.map_err(broken)?;
-        let printed = printed.iter().find_map(first_line);
+        let printed = printed.iter().find_map(last_line);
         match answer.as_str() {
             "ready" => match printed {
                 None => Ok(()),
@@ -154,11 +154,6 @@ impl Parent {
     /// By what it is asked. It ends when all copies are closed.
     pub(super) fn control(&self) -> Option<Arc<OwnedFd>> {
         self.control.clone()
-    }
-
-    /// The memory that is its own, in bytes.
-    pub(super) fn memory(&self) -> Option<u64> {
-        memory_of(self.pid)
     }
 
     /// Waits until it has ended.
@@ -225,21 +220,12 @@ fn config(key: &WarmKey) -> String {
 }
 
 /// The last line that was printed, if any was.
-fn first_line(pipe: &pipe::Receiver) -> Option<String> {
+fn last_line(pipe: &pipe::Receiver) -> Option<String> {
     let mut bytes = [0_u8; ANSWER_BYTES_MAX];
     let length = pipe.try_read(&mut bytes).ok().filter(|length| *length > 0)?;
     let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned();
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
     Some(line.unwrap_or("empty lines").to_owned())
-}
-
-/// The memory of a process that is its own, in bytes.
-pub(super) fn memory_of(pid: Pid) -> Option<u64> {
-    let path = format!("/proc/{}/statm", pid.as_raw_nonzero());
-    let text = std::fs::read_to_string(Path::new(&path)).ok()?;
-    let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some(resident.saturating_sub(shared).saturating_mul(sys::page_bytes()))
 }
 
 fn broken(error: impl Into<io::Error>) -> Trouble {

@@ -61,8 +61,6 @@ pub(super) enum Advice {
     Execute,
     /// The same, and a process is started for those that follow.
     Start,
-    /// The same, in place of one that has grown.
-    Replace,
     /// It is executed: there are too many processes to start another one.
     TooMany,
 }
@@ -78,9 +76,8 @@ pub(super) enum End {
 
 impl Slot {
     /// An attempt asks. `is_full` says that no further process may be started.
-    pub(super) fn ask(&mut self, memory: Option<Memory>, is_full: bool, now: BootTime) -> Advice {
+    pub(super) fn ask(&mut self, is_full: bool, now: BootTime) -> Advice {
         match self.phase {
-            Phase::Serving { .. } if memory.is_some_and(Memory::has_grown) => Advice::Replace,
             Phase::Serving { .. } => {
                 self.phase = Phase::Serving { last_used: now };
                 Advice::Use
@@ -180,7 +177,7 @@ mod tests {
 
     fn serving(since: u64) -> Slot {
         let mut slot = Slot::default();
-        assert_eq!(slot.ask(None, false, at(since)), Advice::Start);
+        assert_eq!(slot.ask(false, at(since)), Advice::Start);
         slot.starts();
         slot.has_started(at(since));
         slot
@@ -190,20 +187,20 @@ mod tests {
     fn the_first_attempt_starts_one_and_those_after_it_use_it() {
         let mut slot = Slot::default();
         assert!(!slot.is_taken());
-        assert_eq!(slot.ask(None, false, at(1)), Advice::Start);
+        assert_eq!(slot.ask(false, at(1)), Advice::Start);
         slot.starts();
-        assert_eq!(slot.ask(None, false, at(2)), Advice::Execute, "nothing waits");
+        assert_eq!(slot.ask(false, at(2)), Advice::Execute, "nothing waits");
         slot.has_started(at(3));
-        assert_eq!(slot.ask(memory(40, 41), false, at(4)), Advice::Use);
+        assert_eq!(slot.ask(false, at(4)), Advice::Use);
         assert!(slot.is_taken());
         slot.has_ended();
-        assert_eq!(slot.ask(None, false, at(5)), Advice::Start);
+        assert_eq!(slot.ask(false, at(5)), Advice::Start);
     }
 
     #[test]
     fn one_that_is_there_is_used_and_none_is_started_when_there_are_too_many() {
-        assert_eq!(Slot::default().ask(None, true, at(1)), Advice::TooMany);
-        assert_eq!(serving(1).ask(None, true, at(1)), Advice::Use);
+        assert_eq!(Slot::default().ask(true, at(1)), Advice::TooMany);
+        assert_eq!(serving(1).ask(true, at(1)), Advice::Use);
     }
 
     #[test]
@@ -211,18 +208,17 @@ mod tests {
         let idle = Duration::from_secs(60);
         let mut slot = serving(0);
         assert_eq!(slot.look(None, idle, at(59)), None);
-        assert_eq!(slot.ask(None, false, at(59)), Advice::Use);
+        assert_eq!(slot.ask(false, at(59)), Advice::Use);
         assert_eq!(slot.look(None, idle, at(118)), None, "it counts from the last attempt");
         assert_eq!(slot.look(None, idle, at(119)), Some(End::Idle));
         assert_eq!(Slot::default().look(None, idle, at(1000)), None);
     }
 
     #[test]
-    fn one_that_has_grown_is_replaced() {
+    fn one_that_has_grown_is_to_end() {
+        let idle = Duration::from_secs(60);
         for (at_start, fits, grown) in [(10, 42, 43), (200, 300, 301)] {
-            assert_eq!(serving(0).ask(memory(at_start, fits), false, at(1)), Advice::Use);
-            assert_eq!(serving(0).ask(memory(at_start, grown), false, at(1)), Advice::Replace);
-            let idle = Duration::from_secs(60);
+            assert_eq!(serving(0).look(memory(at_start, fits), idle, at(1)), None);
             assert_eq!(serving(0).look(memory(at_start, grown), idle, at(1)), Some(End::Grown));
         }
     }
@@ -234,14 +230,14 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..12 {
             slot.has_failed(at(now));
-            let pause = (0..).find(|wait| slot.ask(None, false, at(now + wait)) == Advice::Start);
+            let pause = (0..).find(|wait| slot.ask(false, at(now + wait)) == Advice::Start);
             pauses.push(pause.unwrap());
             now += pause.unwrap();
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
         slot.has_served();
         slot.has_failed(at(now));
-        assert_eq!(slot.ask(None, false, at(now + 1)), Advice::Start, "it has served since");
+        assert_eq!(slot.ask(false, at(now + 1)), Advice::Start, "it has served since");
     }
 
     #[test]
@@ -252,15 +248,15 @@ mod tests {
         slot.has_served();
         let missed: Vec<bool> = (0..5).map(|_| slot.has_missed(at(0))).collect();
         assert_eq!(missed, [false, false, false, false, true]);
-        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
-        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
+        assert_eq!(slot.ask(false, at(599)), Advice::Execute);
+        assert_eq!(slot.ask(false, at(600)), Advice::Start);
     }
 
     #[test]
     fn modules_that_cannot_be_imported_ahead_are_tried_again_after_ten_minutes() {
         let mut slot = serving(0);
         slot.is_unfit(at(0));
-        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
-        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
+        assert_eq!(slot.ask(false, at(599)), Advice::Execute);
+        assert_eq!(slot.ask(false, at(600)), Advice::Start);
     }
 }

@@ -21,20 +21,39 @@ fn variable(name: &str, value: &str) -> (String, String) {
 
 #[test]
 fn one_of_another_digest_or_environment_takes_the_place_of_the_one_before() {
-    let before = key();
+    let before = WarmKey { environment: Some("/venv.1".into()), ..key() };
     assert!(!before.replaces(&before));
-    assert!(WarmKey { digest: "two".into(), ..key() }.replaces(&before));
-    assert!(WarmKey { environment: Some("/venv".into()), ..key() }.replaces(&before));
-    assert!(WarmKey { program: "/venv/bin/python".into(), ..key() }.replaces(&before));
-    let other = [
-        WarmKey { pack: "other".to_owned(), ..key() },
+    assert!(WarmKey { digest: "two".into(), preload: Vec::new(), ..key() }.replaces(&before));
+    assert!(WarmKey { environment: Some("/venv.2".into()), ..key() }.replaces(&before));
+}
+
+#[test]
+fn actions_of_one_pack_with_other_settings_have_their_own() {
+    let before = WarmKey { environment: Some("/venv".into()), ..key() };
+    let others = [
+        WarmKey { pack: "other".to_owned(), digest: "two".into(), ..key() },
         WarmKey { preload: Vec::new(), ..key() },
         WarmKey { folder: "/demo/more".into(), ..key() },
         WarmKey { variables: vec![variable("A", "1")], ..key() },
+        WarmKey { idle: Duration::from_secs(1), ..key() },
+        // Actions that name their interpreter run in no environment.
+        WarmKey { program: "/usr/bin/python3.12".into(), environment: None, ..key() },
     ];
-    for other in other {
-        assert!(!other.replaces(&before), "both are used: {other:?}");
+    for other in others {
+        assert!(!other.replaces(&before) && !before.replaces(&other), "both are used: {other:?}");
     }
+}
+
+#[test]
+fn a_reason_is_said_once_although_it_is_worded_differently_each_time() {
+    let processes = WarmProcesses::new(OwnProgram::at("/bin/false"), "/attempts");
+    let start = |module: &str| Topic::Start(vec![module.to_owned()]);
+    for address in ["0x7f00", "0x7f10"] {
+        processes.say_once("demo", start("it"), &format!("cannot import it: <object at {address}>"));
+    }
+    assert_eq!(processes.reasons().len(), 1);
+    processes.say_once("demo", start("other"), "cannot import other");
+    assert_eq!(processes.reasons().len(), 2, "other modules are another matter");
 }
 
 #[test]
@@ -58,7 +77,6 @@ fn attempts_that_no_pid_namespace_holds_are_executed() {
         let request = WarmRequest {
             key: key(),
             environment: None,
-            script: "it.py".to_owned(),
             variables: &[],
             containment,
             hidden: Vec::new(),
@@ -66,7 +84,7 @@ fn attempts_that_no_pid_namespace_holds_are_executed() {
         assert!(processes.find(request).is_none());
         assert!(processes.lock().entries.is_empty(), "none is started");
         let why = format!("jobs are held by {containment}");
-        assert!(processes.lock().said.iter().any(|(_, said)| said.contains(&why)));
+        assert!(processes.reasons().iter().any(|(_, said)| said.contains(&why)));
     }
 }
 

@@ -224,7 +224,6 @@ fn python(folder: &str, marker: &str, processes: &WarmProcesses) -> AttemptSpec 
     let warm = processes.find(WarmRequest {
         key,
         environment: None,
-        script: script.clone(),
         variables: &variables,
         containment: Containment::Pidns,
         hidden: Vec::new(),

@@ -4,7 +4,7 @@
 mod processes;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlast_core::resources::Resources;
@@ -18,7 +18,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{
-    HOST, Host, arguments, children_of, eventually, marker, memory_of, shims, survivors,
+    HOST, Host, PATIENCE_MS, arguments, children_of, eventually, marker, memory_of, shims,
+    survivors,
 };
 
 /// The interpreter of all these tests: one that every user may execute.
@@ -29,6 +30,8 @@ struct Pack {
     _folder: TempDir,
     key: WarmKey,
     processes: WarmProcesses,
+    /// Files that jobs must not see.
+    hidden: Vec<PathBuf>,
 }
 
 impl Pack {
@@ -50,7 +53,7 @@ impl Pack {
             idle: Duration::from_secs(60),
         };
         let processes = WarmProcesses::new(OwnProgram::at(HOST), real.join("attempts"));
-        Self { _folder: folder, key, processes }
+        Self { _folder: folder, key, processes, hidden: Vec::new() }
     }
 
     /// Writes a script or a module.
@@ -70,6 +73,7 @@ impl Pack {
             args: vec!["-u".to_owned(), self.path(script)],
             env: variables(),
             cwd: self.key.cwd.clone(),
+            hidden: self.hidden.clone(),
             kill_after: Duration::from_millis(300),
             containment: Containment::Pidns,
             shim: OwnProgram::at(HOST),
@@ -77,38 +81,63 @@ impl Pack {
         }
     }
 
-    /// The process that serves, if one does by now.
-    fn process(&self, script: &str) -> Option<WarmProcess> {
+    /// The process that serves attempts which are held so, if one does by now.
+    fn process_in(&self, containment: Containment) -> Option<WarmProcess> {
         self.processes.find(WarmRequest {
             key: self.key.clone(),
             environment: None,
-            script: self.path(script),
             variables: &variables(),
-            containment: Containment::Pidns,
-            hidden: Vec::new(),
+            containment,
+            hidden: self.hidden.clone(),
         })
+    }
+
+    /// The process that serves, if one does by now.
+    fn process(&self) -> Option<WarmProcess> {
+        self.process_in(Containment::Pidns)
     }
 
     /// How a script is forked, once there is a process for that.
     async fn warm(&self, script: &str) -> AttemptSpec {
-        let began = boot_now();
-        let warm = loop {
-            if let Some(process) = self.process(script) {
-                break process;
-            }
+        let warm = soon("a warm process comes", || {
             let why = self.processes.reasons();
             assert!(why.is_empty(), "{why:?}");
-            assert!(boot_now().since(began).as_millis() < 20_000, "no warm process came");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
-        AttemptSpec { warm: Some(warm), ..self.cold(script) }
+            self.process()
+        });
+        AttemptSpec { warm: Some(warm.await), ..self.cold(script) }
     }
 
-    /// The number of the process that serves this pack.
-    fn pid(&self) -> Option<Pid> {
+    /// Why attempts are executed, once that is known.
+    async fn reasons(&self) -> Vec<String> {
+        soon("a reason comes", || {
+            let reasons = self.processes.reasons().into_iter().map(|(_, why)| why);
+            Some(reasons.collect::<Vec<String>>()).filter(|reasons| !reasons.is_empty())
+        })
+        .await
+    }
+
+    /// The numbers of the processes that serve this pack.
+    fn pids(&self) -> Vec<Pid> {
         let mut children = children_of(getpid());
         children.retain(|child| arguments(*child) == ["outlast", "warm", &self.key.pack]);
-        children.first().copied()
+        children
+    }
+
+    /// The number of the one that does.
+    fn pid(&self) -> Option<Pid> {
+        self.pids().first().copied()
+    }
+}
+
+/// Polls until there is something, without keeping other tasks from their work.
+async fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = boot_now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(boot_now().since(began).as_millis() < PATIENCE_MS, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -432,6 +461,22 @@ async fn handlers_that_imports_have_registered_are_not_called_in_attempts() {
         );
     }
     assert!(!Path::new(&pack.path("called")).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_ended_children_that_an_import_has_set_is_called_in_attempts() {
+    let handles = "import os, signal\nended = []\n\
+        signal.signal(signal.SIGCHLD, lambda *_: ended.append(os.waitpid(-1, os.WNOHANG)))\n";
+    let uses = "import os, time, handles\n\
+        child = os.fork() or os._exit(7)\n\
+        while not handles.ended: time.sleep(0.01)\n\
+        print(handles.ended == [(child, 7 << 8)])";
+    let pack = Pack::new(&["handles"]).file("handles.py", handles).file("uses.py", uses);
+    for _ in 0..20 {
+        let ending = ended(pack.warm("uses.py").await).await;
+        assert_eq!(ending.kind, EndKind::Exited { code: 0 });
+        assert_eq!(text(&ending.output.stdout.bytes), "True\n");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,20 +67,15 @@ fn bake(scene: &Scene) -> Value {
     scene.await_status(&id, "completed", within(LEASE * 5))["result"].clone()
 }
 
-/// The warm processes of a pack.
-fn warm_processes(pack: &str) -> Vec<ProcessId> {
-    let is_one = |pid: &ProcessId| {
+/// The warm processes of a worker for a pack.
+fn warm_of(guardian: ProcessId, pack: &str) -> Vec<ProcessId> {
+    let mut found = process_table::descendants(guardian);
+    found.retain(|pid| {
         let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
         words.starts_with(&[b"outlast", b"warm", pack.as_bytes()])
-    };
-    process_table::all().into_iter().filter(is_one).collect()
-}
-
-/// Those of one worker.
-fn warm_of(guardian: ProcessId, pack: &str) -> Vec<ProcessId> {
-    let descendants = process_table::descendants(guardian);
-    warm_processes(pack).into_iter().filter(|pid| descendants.contains(pid)).collect()
+    });
+    found
 }
 
 fn await_warm(scene: &Scene) -> Value {
@@ -150,6 +145,7 @@ fn where_jobs_are_held_otherwise_they_are_executed_and_the_log_says_why() {
         assert_eq!(bake(&scene)["warm"], false);
     }
     let words = "attempts are forked into PID namespaces only, and jobs are held by subreaper";
+    eventually("the log says why", within(LEASE * 5), || worker.log().contains(words).then_some(()));
     assert_eq!(worker.log().matches(words).count(), 1, "{}", worker.log());
     assert_eq!(warm_of(worker.guardian().pid(), "oven"), [] as [ProcessId; 0]);
 }

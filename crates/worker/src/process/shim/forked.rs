@@ -13,24 +13,21 @@
 //! The warm process never reads what is sent by the link: it has a copy of it only until it has forked.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, send, sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
 };
 use rustix::process::{Pid, Signal};
 
 use super::channel::Channel;
 use super::job;
 use crate::clock::boot_now;
-use crate::process::handover;
-use crate::process::protocol::{NotForked, Report, ShimSpec};
-use crate::process::sys;
+use crate::process::protocol::{Blame, NotForked, Report, ShimSpec};
+use crate::process::{descriptors, handover, sys};
 
 /// How long a warm process may take to fork a job, and the job to get ready.
 const ANSWER_MAX_MS: u64 = 3000;
@@ -43,13 +40,6 @@ const GROUPS_MAX: usize = 8;
 
 /// Longest answer of a job.
 const ANSWER_BYTES_MAX: usize = 1024;
-
-/// Why a job was not forked.
-enum Failed {
-    /// It did not even try to.
-    Unfit,
-    Because(NotForked),
-}
 
 /// Has the job forked and lets go of its descriptors. Nothing if it was not, and has not run: reports
 /// why.
@@ -68,16 +58,14 @@ pub(super) fn start(
                     job::point_stdio_at(&null);
                     return Some(job);
                 }
-                Err(error) => Failed::because(format!("the job was gone: {error}")),
+                Err(error) => not_forked(format!("the job was gone: {error}")),
             }
         }
         Err(failed) => failed,
     };
     // What may come late, or hangs half made.
     sys::kill_namespace(Signal::KILL);
-    if let Failed::Because(reason) = failed {
-        channel.report(&Report::NotForked(reason));
-    }
+    channel.report(&Report::NotForked(failed));
     None
 }
 
@@ -88,8 +76,12 @@ struct Forked {
     null: std::fs::File,
 }
 
-fn fork(spec: &ShimSpec, entrances: &[OwnedFd], warm: OwnedFd) -> Result<Forked, Failed> {
-    let text = text_of(spec).filter(|_| entrances.len() <= GROUPS_MAX).ok_or(Failed::Unfit)?;
+fn fork(spec: &ShimSpec, entrances: &[OwnedFd], warm: OwnedFd) -> Result<Forked, NotForked> {
+    let text = text_of(spec).filter(|_| entrances.len() <= GROUPS_MAX);
+    let text = text.ok_or_else(|| NotForked {
+        why: "its variables are too long, or its groups too many".to_owned(),
+        blame: Blame::Attempt,
+    })?;
     // Opened now: nothing may fail once the job runs.
     let null = job::open_null().map_err(cannot)?;
     let flags = SocketFlags::CLOEXEC;
@@ -103,16 +95,16 @@ fn fork(spec: &ShimSpec, entrances: &[OwnedFd], warm: OwnedFd) -> Result<Forked,
     let number = text.strip_prefix("ready ").and_then(|number| number.parse().ok());
     match number.filter(|number| *number > 1).and_then(Pid::from_raw) {
         Some(job) => Ok(Forked { job, link, null }),
-        None => Err(Failed::because(text.strip_prefix("failed ").unwrap_or(&text))),
+        None => Err(not_forked(text.strip_prefix("failed ").unwrap_or(&text))),
     }
 }
 
 /// Folder, script and variables with zeros in between. None if they cannot be sent that way.
 fn text_of(spec: &ShimSpec) -> Option<Vec<u8>> {
-    let script = spec.script.as_deref()?;
+    let script = spec.args.last()?;
     let variables = spec.env.iter().map(|(name, value)| format!("{name}={value}"));
     let parts: Vec<String> =
-        [spec.cwd.to_str()?.to_owned(), script.to_owned()].into_iter().chain(variables).collect();
+        [spec.cwd.to_str()?.to_owned(), script.clone()].into_iter().chain(variables).collect();
     let text = parts.join("\0").into_bytes();
     let is_plain = parts.iter().all(|part| !part.contains('\0'));
     (is_plain && text.len() <= TEXT_BYTES_MAX).then_some(text)
@@ -128,30 +120,23 @@ fn ask(warm: &OwnedFd, theirs: &OwnedFd, entrances: &[OwnedFd]) -> io::Result<()
         namespace("/proc/self/ns/mnt")?,
     ];
     let stdio = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
-    let descriptors: Vec<BorrowedFd<'_>> = [theirs.as_fd()]
+    let sent: Vec<BorrowedFd<'_>> = [theirs.as_fd()]
         .into_iter()
         .chain(stdio)
         .chain(namespaces.iter().map(AsFd::as_fd))
         .chain(entrances.iter().map(AsFd::as_fd))
         .collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(7 + GROUPS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("no room for descriptors"));
-    }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(warm, &[IoSlice::new(b"fork")], &mut ancillary, flags)?;
-    Ok(())
+    descriptors::send(warm, &[IoSlice::new(b"fork")], &sent)
 }
 
 /// Waits for what the job says of itself.
-fn await_answer(link: &OwnedFd) -> Result<Vec<u8>, Failed> {
+fn await_answer(link: &OwnedFd) -> Result<Vec<u8>, NotForked> {
     let began = boot_now();
     loop {
         let waited = boot_now().since(began).as_millis();
         let Some(left) = ANSWER_MAX_MS.checked_sub(waited).filter(|left| *left > 0) else {
             let why = format!("it has not answered within {ANSWER_MAX_MS} ms");
-            return Err(Failed::Because(NotForked { why, hangs: true }));
+            return Err(NotForked { why, blame: Blame::Hangs });
         };
         let left = i64::try_from(left).unwrap_or(i64::MAX);
         let pause = Timespec { tv_sec: left / 1000, tv_nsec: left % 1000 * 1_000_000 };
@@ -162,7 +147,7 @@ fn await_answer(link: &OwnedFd) -> Result<Vec<u8>, Failed> {
         }
         let mut answer = [0_u8; ANSWER_BYTES_MAX];
         return match recv(link, &mut answer, RecvFlags::empty()) {
-            Ok((0, _)) => Err(Failed::because("it has closed the link of the job")),
+            Ok((0, _)) => Err(not_forked("it has closed the link of the job")),
             Ok((length, _)) => Ok(answer.get(..length).unwrap_or_default().to_vec()),
             Err(Errno::INTR) => continue,
             Err(error) => Err(cannot(error)),
@@ -170,14 +155,12 @@ fn await_answer(link: &OwnedFd) -> Result<Vec<u8>, Failed> {
     }
 }
 
-impl Failed {
-    fn because(why: impl Into<String>) -> Self {
-        Self::Because(NotForked { why: why.into(), hangs: false })
-    }
+fn not_forked(why: impl Into<String>) -> NotForked {
+    NotForked { why: why.into(), blame: Blame::Process }
 }
 
-fn cannot(error: impl Into<io::Error>) -> Failed {
-    Failed::because(format!("it cannot be asked: {}", error.into()))
+fn cannot(error: impl Into<io::Error>) -> NotForked {
+    not_forked(format!("it cannot be asked: {}", error.into()))
 }
 
 #[cfg(test)]
@@ -188,7 +171,7 @@ mod tests {
     fn spec(script: Option<&str>, value: &str) -> ShimSpec {
         ShimSpec {
             program: "python3".to_owned(),
-            args: Vec::new(),
+            args: script.into_iter().map(str::to_owned).collect(),
             env: vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), value.to_owned())],
             cwd: "/pack".into(),
             contained_in: ContainedIn::Pidns,
@@ -196,7 +179,6 @@ mod tests {
             private_folder: None,
             deadline_boot_ms: None,
             limits: Default::default(),
-            script: script.map(str::to_owned),
         }
     }
 

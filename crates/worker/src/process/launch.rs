@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
@@ -47,6 +48,8 @@ pub(crate) struct Launched {
     pub(crate) stdin: pipe::Sender,
     pub(crate) stdout: pipe::Receiver,
     pub(crate) stderr: pipe::Receiver,
+    /// Announces the end of its namespace, if it has one already.
+    pub(crate) namespace: Option<AsyncFd<OwnedFd>>,
 }
 
 /// Launches a shim, with a copy of the socket of a warm process if it has to do with one. An error
@@ -201,7 +204,8 @@ impl EnginesEnds {
     /// What belongs to the shim with this number.
     fn of(self, pid: Pid) -> Launched {
         let Self { reports, orders, stdin, stdout, stderr } = self;
-        Launched { process: ShimProcess::of(pid), reports, orders, stdin, stdout, stderr }
+        let process = ShimProcess::of(pid);
+        Launched { process, reports, orders, stdin, stdout, stderr, namespace: None }
     }
 }
 

@@ -7,17 +7,9 @@
 
 use std::time::Duration;
 
-use outlast_core::time::{BootTime, Span};
+use outlast_core::time::BootTime;
 
-/// The pause after the first failure in a row; twice as long after each that follows.
-const FIRST_PAUSE: Span = Span::from_secs(1);
-
-/// The longest pause. It follows at once if modules cannot be imported ahead: that will not pass
-/// by itself, but may be put right.
-const LAST_PAUSE: Span = Span::from_secs(600);
-
-/// So many attempts in a row that were not forked say that none will be: the host may not let it.
-const MISSES_MAX: u32 = 5;
+use super::backoff::Backoff;
 
 /// Memory by which any process may grow: its allocator keeps some.
 const GROWTH_ALWAYS: u64 = 32 << 20;
@@ -26,12 +18,7 @@ const GROWTH_ALWAYS: u64 = 32 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     phase: Phase,
-    /// In a row, without an attempt that was forked.
-    failures: u32,
-    /// Attempts in a row that it did not fork.
-    misses: u32,
-    /// Before that none is started.
-    not_before: BootTime,
+    backoff: Backoff,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,7 +70,7 @@ impl Slot {
                 Advice::Use
             }
             Phase::Starting => Advice::Execute,
-            Phase::Absent if now < self.not_before => Advice::Execute,
+            Phase::Absent if self.backoff.forbids(now) => Advice::Execute,
             Phase::Absent if is_full => Advice::TooMany,
             Phase::Absent => Advice::Start,
         }
@@ -106,16 +93,14 @@ impl Slot {
 
     /// An attempt was forked.
     pub(super) fn has_served(&mut self) {
-        (self.failures, self.misses) = (0, 0);
+        self.backoff.reset();
     }
 
     /// An attempt was not forked, for a reason that may be its own. True if none will be.
     pub(super) fn has_missed(&mut self, now: BootTime) -> bool {
-        self.misses = self.misses.saturating_add(1);
-        let is_useless = self.misses >= MISSES_MAX;
+        let is_useless = self.backoff.has_missed(now);
         if is_useless {
-            self.misses = 0;
-            self.is_unfit(now);
+            self.phase = Phase::Absent;
         }
         is_useless
     }
@@ -143,15 +128,13 @@ impl Slot {
     /// It could not be started, hangs, or has ended by itself.
     pub(super) fn has_failed(&mut self, now: BootTime) {
         self.phase = Phase::Absent;
-        let pause = FIRST_PAUSE.as_millis() << self.failures.min(16);
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = now.after(Span::from_millis(pause.min(LAST_PAUSE.as_millis())));
+        self.backoff.has_failed(now);
     }
 
     /// What it imports does not let it be forked.
     pub(super) fn is_unfit(&mut self, now: BootTime) {
         self.phase = Phase::Absent;
-        self.not_before = now.after(LAST_PAUSE);
+        self.backoff.is_unfit(now);
     }
 }
 
@@ -163,6 +146,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::time::Span;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -224,36 +209,12 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_again_and_again_is_started_less_and_less() {
-        let mut slot = Slot::default();
-        let mut now = 0;
-        let mut pauses = Vec::new();
-        for _ in 0..12 {
-            slot.has_failed(at(now));
-            let pause = (0..).find(|wait| slot.ask(false, at(now + wait)) == Advice::Start);
-            pauses.push(pause.unwrap());
-            now += pause.unwrap();
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
-        slot.has_served();
-        slot.has_failed(at(now));
-        assert_eq!(slot.ask(false, at(now + 1)), Advice::Start, "it has served since");
-    }
-
-    #[test]
-    fn one_that_forks_no_attempt_is_given_up_after_five() {
+    fn one_that_fails_or_is_of_no_use_is_not_started_again_at_once() {
         let mut slot = serving(0);
-        let missed: Vec<bool> = (0..4).map(|_| slot.has_missed(at(0))).collect();
-        assert_eq!(missed, [false; 4]);
-        slot.has_served();
-        let missed: Vec<bool> = (0..5).map(|_| slot.has_missed(at(0))).collect();
-        assert_eq!(missed, [false, false, false, false, true]);
-        assert_eq!(slot.ask(false, at(599)), Advice::Execute);
-        assert_eq!(slot.ask(false, at(600)), Advice::Start);
-    }
-
-    #[test]
-    fn modules_that_cannot_be_imported_ahead_are_tried_again_after_ten_minutes() {
+        slot.has_failed(at(0));
+        assert!(!slot.is_taken());
+        assert_eq!(slot.ask(false, at(0)), Advice::Execute);
+        assert_eq!(slot.ask(false, at(1)), Advice::Start);
         let mut slot = serving(0);
         slot.is_unfit(at(0));
         assert_eq!(slot.ask(false, at(599)), Advice::Execute);

@@ -1,6 +1,7 @@
 //! Attempts that a warm process forks: they are what the interpreter would have executed, and have nothing
 //! of one another.
 
+mod ahead;
 mod processes;
 
 use std::fs;
@@ -13,6 +14,7 @@ use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptSpec, EndKind};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use outlast_worker::resources::Enforcement;
+use outlast_worker::runtime::Runtime;
 use outlast_worker::warm::{WarmKey, WarmProcess, WarmProcesses, WarmRequest};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tempfile::TempDir;
@@ -22,8 +24,9 @@ use crate::support::{
     survivors,
 };
 
-/// The interpreter of all these tests: one that every user may execute.
+/// The interpreters of all these tests: those that every user may execute.
 const PYTHON: &str = "/usr/bin/python3";
+const NODE: &str = "/usr/bin/node";
 
 /// A pack with scripts and modules in one folder, and the warm processes of a worker.
 struct Pack {
@@ -35,18 +38,26 @@ struct Pack {
 }
 
 impl Pack {
-    /// A pack whose scripts have these modules imported ahead.
+    /// A pack whose Python scripts have these modules imported ahead.
     fn new(preload: &[&str]) -> Self {
+        Self::of(Runtime::Python, PYTHON, preload)
+    }
+
+    /// The same in another language.
+    fn of(runtime: Runtime, program: &str, preload: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         fs::create_dir(real.join("attempts")).unwrap();
+        let is_python = runtime == Runtime::Python;
         let key = WarmKey {
+            runtime,
             pack: marker(),
             digest: "one".into(),
-            program: PYTHON.into(),
-            options: vec!["-u".to_owned()],
+            program: program.into(),
+            options: is_python.then(|| "-u".to_owned()).into_iter().collect(),
             environment: None,
             preload: preload.iter().map(|name| (*name).to_owned()).collect(),
+            imports: false,
             folder: real.clone(),
             cwd: real.clone(),
             variables: variables(),
@@ -68,16 +79,16 @@ impl Pack {
 
     /// How a script is executed.
     fn cold(&self, script: &str) -> AttemptSpec {
+        let program = self.key.program.display().to_string();
         AttemptSpec {
-            program: PYTHON.to_owned(),
-            args: vec!["-u".to_owned(), self.path(script)],
+            args: self.key.options.iter().cloned().chain([self.path(script)]).collect(),
             env: variables(),
             cwd: self.key.cwd.clone(),
             hidden: self.hidden.clone(),
             kill_after: Duration::from_millis(300),
             containment: Containment::Pidns,
             shim: OwnProgram::at(HOST),
-            ..AttemptSpec::new(format!("warm-{}", marker()), PYTHON)
+            ..AttemptSpec::new(format!("warm-{}", marker()), program)
         }
     }
 
@@ -97,7 +108,7 @@ impl Pack {
         self.process_in(Containment::Pidns)
     }
 
-    /// How a script is forked, once there is a process for that.
+    /// How a script is run warm, once there is an interpreter for that.
     async fn warm(&self, script: &str) -> AttemptSpec {
         let warm = soon("a warm process comes", || {
             let why = self.processes.reasons();
@@ -584,11 +595,11 @@ fn a_worker_without_rights_forks_attempts_in_user_namespaces() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
     fs::create_dir(path.join("attempts")).unwrap();
     fs::write(path.join("it.py"), FACTS).unwrap();
-    let mut host = Host::start_as_nobody(&["forked", path.to_str().unwrap()]);
+    let mut host = Host::start_as_nobody(&["warm", "python", path.to_str().unwrap()]);
     let said: Vec<String> = std::iter::from_fn(|| host.try_line()).collect();
     let said = said.join("\n");
     let (warm, cold) = said.split_once("executed\n").unwrap_or_else(|| panic!("{said}"));
-    let warm = warm.strip_prefix("forked\n").unwrap_or_else(|| panic!("{said}"));
+    let warm = warm.strip_prefix("warm\n").unwrap_or_else(|| panic!("{said}"));
     assert_same_lines(warm.trim_end(), cold.trim_end());
     assert!(warm.contains("CapEff 0000000000000000"), "{warm}");
 }

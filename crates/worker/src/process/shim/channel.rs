@@ -56,6 +56,11 @@ impl Channel {
         }
     }
 
+    /// Whether a whole line has come already.
+    pub(super) fn has_line(&self) -> bool {
+        self.pending.contains(&b'\n')
+    }
+
     /// Takes what has come, without waiting.
     pub(super) fn read_orders(&mut self) -> Received {
         let open = match self.fill(RecvFlags::DONTWAIT) {

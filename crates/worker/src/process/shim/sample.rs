@@ -18,13 +18,9 @@ pub(super) struct Sample {
 
 /// Looks at everything that descends from this process. Memory that processes share is counted once
 /// only if it seems to be more than `exact_above` in all: that takes the kernel a while.
-pub(super) fn take(exact_above: u64) -> Option<Sample> {
-    // Its number is that of the /proc which is mounted, whichever namespace it belongs to.
-    let own = fs::read_link("/proc/self").ok()?;
-    let own = Pid::from_raw(own.to_str()?.parse().ok()?)?;
-    let pids = descendants::of(own);
-    let private: Vec<u64> =
-        pids.iter().map(|pid| memory::own_bytes(*pid).unwrap_or(0)).collect();
+pub(super) fn take(exact_above: u64) -> Sample {
+    let pids = descendants::of_this();
+    let private: Vec<u64> = pids.iter().map(|pid| memory::own_bytes(*pid).unwrap_or(0)).collect();
     let at_most: u64 = private.iter().sum();
     let memory = if pids.len() > 1 && at_most > exact_above {
         pids.iter().zip(private).map(|(pid, most)| proportional(*pid).unwrap_or(most)).sum()
@@ -32,7 +28,7 @@ pub(super) fn take(exact_above: u64) -> Option<Sample> {
         at_most
     };
     let processes = pids.iter().map(|pid| threads(*pid)).sum();
-    Some(Sample { memory, processes })
+    Sample { memory, processes }
 }
 
 /// Memory that is its own, with what several processes share divided among them. Kernels before 5.4 do not say it.
@@ -69,7 +65,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(threads(pid), 1);
-        let sample = take(0).unwrap();
+        let sample = take(0);
         assert!(sample.processes >= 1 && sample.memory > 20_000, "{sample:?}");
         child.kill().unwrap();
         child.wait().unwrap();

@@ -84,11 +84,7 @@ impl Spawner {
 }
 
 /// Writes a request for a shim.
-pub(super) fn request(
-    spawner: &OwnedFd,
-    label: &str,
-    sent: &[BorrowedFd<'_>],
-) -> io::Result<()> {
+pub(super) fn request(spawner: &OwnedFd, label: &str, sent: &[BorrowedFd<'_>]) -> io::Result<()> {
     let label = label.as_bytes();
     let label = label.get(..LABEL_BYTES_MAX - 1).unwrap_or(label);
     descriptors::send(spawner, &[IoSlice::new(label), IoSlice::new(b"\0")], sent)

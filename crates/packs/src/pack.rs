@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::action::{Action, InLanguage, PackFile, Reading, WarmSpec, is_name, warm};
+use crate::action::{Action, InLanguage, PackFile, Reading, Runner, WarmSpec, is_name, warm};
 use crate::digest;
 use crate::environment::{EnvironmentKind, PackEnvironment};
 use crate::error::PackError;
@@ -147,7 +147,9 @@ impl Pack {
         let keys = document.mapping()?;
         let manifest: Manifest = document.read()?;
         let reference = reference(&document, &manifest)?;
-        let warm = warm_of(&document, &manifest)?;
+        let warm = manifest.warm.as_ref().map_or(Ok(None), |given| {
+            warm::read(&document, given, &[Runner::Python, Runner::Node])
+        })?;
         let mut notes = document.check_keys(&keys, &keys::PACK)?;
         // A folder that cannot be listed is noted with the digest.
         notes.extend(passed_over(source).unwrap_or_default());
@@ -180,10 +182,8 @@ impl Pack {
         let node_of_pack = language(manifest.node.as_deref(), node.as_ref());
         let of_pack = OfPack { python: python_of_pack, node: node_of_pack, warm: warm.as_ref() };
         pack.read_actions(source, of_pack)?;
-        if warm.is_some() && !pack.actions.iter().any(|action| action.warm.is_some()) {
-            let message = "key `warm` has no effect: no Python action of the pack uses it";
-            pack.notes.push(Note::new(document.file(), message));
-        }
+        let note_of_warm = pack.note_of_warm(document.file(), warm.as_ref());
+        pack.notes.extend(note_of_warm);
         for environment in [python, node].into_iter().flatten() {
             pack.keep_if_used(source, environment);
         }
@@ -204,6 +204,26 @@ impl Pack {
             message.push_str(&gone.join(", "));
         }
         self.notes.insert(0, Note::new(file, message));
+    }
+
+    /// What is odd about the key `warm` in the pack's own file.
+    fn note_of_warm(&self, file: &str, warm: Option<&WarmSpec>) -> Option<Note> {
+        let warm = warm?;
+        let uses = |runner: Runner| {
+            let mut actions = self.actions.iter().filter(|action| action.runner == runner);
+            actions.any(|action| action.warm.as_ref() == Some(warm))
+        };
+        let message = match (uses(Runner::Python), uses(Runner::Node)) {
+            (false, false) => {
+                "key `warm` has no effect: no Python or Node.js action of the pack uses it"
+            }
+            (true, true) if !warm.preload.is_empty() => {
+                "key `warm`: its `preload` is for Python and Node.js actions alike; give one of them \
+                 a list of its own"
+            }
+            _ => return None,
+        };
+        Some(Note::new(file, message))
     }
 
     /// The environment that the pack asks for in one language.
@@ -325,12 +345,6 @@ fn reference(document: &Document, manifest: &Manifest) -> Result<String, PackErr
     }
     let problem = format!("ref `{}` is not a pack's name", reference.value);
     Err(document.fault(line(reference), problem, REMEDY))
-}
-
-fn warm_of(document: &Document, manifest: &Manifest) -> Result<Option<WarmSpec>, PackError> {
-    let Some(given) = &manifest.warm else { return Ok(None) };
-    warm::read(&given.value)
-        .map_err(|problem| document.fault(line(given), format!("warm: {problem}"), warm::REMEDY))
 }
 
 fn passed_over(source: &Source) -> Result<Vec<Note>, PackError> {

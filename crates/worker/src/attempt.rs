@@ -79,7 +79,7 @@ pub struct AttemptSpec {
     pub private_folder: Option<PathBuf>,
     /// The program to execute as the shim.
     pub shim: OwnProgram,
-    /// What forks the job. If it cannot, the program is executed.
+    /// The interpreter that is there already. If it is of no use, the program is executed.
     pub warm: Option<WarmProcess>,
 }
 

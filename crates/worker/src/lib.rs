@@ -10,7 +10,7 @@
 //! - [`containment`]: what keeps a tree together; [`probe`]: which kind works on this host
 //! - [`handover`]: keeping what a worker was given out of sight of its jobs
 //! - [`signals`]: the inherited state of signals, put in order
-//! - [`warm`]: interpreters that have imported what actions need, and are forked for attempts
+//! - [`warm`]: interpreters that have imported what actions need before an attempt begins
 //! - [`runtime`]: from an entry point to a program and its arguments
 //! - [`installer`]: making the environments of packs, before attempts run
 //! - [`secrets`], [`mask`]: what the worker lends to actions, and hiding it in what they print

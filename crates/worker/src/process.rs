@@ -14,7 +14,9 @@ pub mod spawner;
 
 pub(crate) mod cgroup;
 pub(crate) mod descendants;
+pub(crate) mod descriptors;
 pub(crate) mod launch;
+pub(crate) mod memory;
 pub(crate) mod pace;
 pub(crate) mod protocol;
 pub(crate) mod shim_process;

@@ -1,5 +1,6 @@
-//! Warm processes: interpreters that have imported what an action needs, and are forked for each of
-//! its attempts.
+//! Warm interpreters: they have imported what an action needs before an attempt of it begins.
+//!
+//! Those of Python are warm processes, and are forked for each attempt:
 //!
 //! ```text
 //! attempt asks ──▶ none yet: starts one beside it, and executes the program as ever
@@ -9,21 +10,34 @@
 //!
 //! There is one for each interpreter, digest of the pack, environment and list of modules. It is
 //! launched by the spawner like a shim, and ends with its engine. It runs nothing of an action, gets
-//! nothing of an attempt, and an attempt does not depend on it once it runs. Whatever goes wrong with one,
-//! no attempt waits or fails for it: the program is executed.
+//! nothing of an attempt, and an attempt does not depend on it once it runs.
 //!
-//! Attempts are forked only into PID namespaces. There the kernel makes the shim, which is process 1,
-//! the parent of what is born without one. Nothing does so for a cgroup or a subreaper, where an
-//! attempt would be a child of the warm process, which would have to be trusted with its end.
+//! Node.js cannot fork. Its interpreters are started ahead, each in the shim of an attempt to come, and
+//! one attempt uses each (`supply`).
 //!
-//! - `slot`: which one serves and when it is replaced, without any process
-//! - `parent`: one process, from its launch to its end
-//! - `parent.py`: its program
+//! Whatever goes wrong with one, no attempt waits or fails for it: the program is executed.
+//!
+//! Both need PID namespaces. There the kernel makes the shim, which is process 1, the parent of what is
+//! born without one. Nothing does so for a cgroup or a subreaper, where a forked attempt would be a
+//! child of the warm process, which would have to be trusted with its end; and what an interpreter
+//! that waits has left behind would not end with it.
+//!
+//! - `slot`: which warm process serves and when it is replaced, without any process
+//! - `parent`: one warm process, from its launch to its end; `parent.py` is its program
+//! - `pool`: how many interpreters are started ahead, without any process
+//! - `ahead`: one of them, from its launch to its end; `ahead.js` is its program
+//! - `supply`: all of them
+//! - `start`, `backoff`: what both have in common
 
+mod ahead;
+mod backoff;
 mod parent;
+mod pool;
 mod slot;
+mod start;
+mod supply;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,26 +47,34 @@ use outlast_core::time::BootTime;
 use outlast_packs::environment::{InUse, PackEnvironment};
 use tokio::sync::Notify;
 
-use self::parent::{Launch, Parent, Trouble};
+use self::ahead::Ahead;
+use self::parent::Parent;
 use self::slot::{Advice, End, Memory, Slot};
+use self::start::{Launch, Trouble};
+use self::supply::Supply;
 use crate::OwnProgram;
 use crate::clock::boot_now;
 use crate::containment::Containment;
+use crate::process::launch::Launched;
+use crate::process::memory;
+use crate::process::protocol::{Blame, NotServed};
+use crate::runtime::Runtime;
 
 /// Most at a time: each holds its modules in memory. Attempts beyond that are executed.
-const PROCESSES_MAX: usize = 16;
+pub(crate) const PROCESSES_MAX: usize = 16;
 
 /// How often one is looked at that serves nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Variables that an interpreter or the libraries below it read at their start. One that an attempt has
-/// of its own would have no effect.
-const READ_AT_START: [&str; 8] =
-    ["PYTHON", "LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "GCONV_"];
+/// Beginnings of variables that the libraries below an interpreter read at their start. One that an
+/// attempt has of its own would have no effect.
+const READ_AT_START: [&str; 7] = ["LD_", "LC_", "LANG", "TZ", "MALLOC_", "GLIBC_", "GCONV_"];
 
-/// What a warm process is for: processes that differ in any of this are not the same.
+/// What a warm interpreter is for: those that differ in any of this are not the same.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WarmKey {
+    /// What it runs: Python is forked, Node.js started ahead.
+    pub runtime: Runtime,
     /// The pack.
     pub pack: String,
     /// What its files said when they were read.
@@ -65,6 +87,8 @@ pub struct WarmKey {
     pub environment: Option<PathBuf>,
     /// What it imports.
     pub preload: Vec<String>,
+    /// Whether scripts of Node.js load modules by `import`, whatever their folder says.
+    pub imports: bool,
     /// Where imports are looked for first: the folder of the script.
     pub folder: PathBuf,
     /// The working folder.
@@ -76,13 +100,15 @@ pub struct WarmKey {
 }
 
 impl WarmKey {
-    /// Whether it is the same, of another state of the pack or of what is installed for it.
+    /// Whether the other one is of a state of the pack, or of what is installed for it, that is gone.
+    /// Keys of one state may differ in all else: actions have settings of their own.
     fn replaces(&self, other: &Self) -> bool {
-        self != other
-            && self.pack == other.pack
-            && self.preload == other.preload
-            && self.folder == other.folder
-            && self.variables == other.variables
+        let another_environment = self.environment.is_some()
+            && other.environment.is_some()
+            && self.environment != other.environment;
+        self.pack == other.pack
+            && self.runtime == other.runtime
+            && (self.digest != other.digest || another_environment)
     }
 }
 
@@ -93,8 +119,6 @@ pub struct WarmRequest<'a> {
     pub key: WarmKey,
     /// The environment of the pack, to hold it.
     pub environment: Option<Arc<PackEnvironment>>,
-    /// The script.
-    pub script: String,
     /// All variables of the attempt.
     pub variables: &'a [(String, String)],
     /// What holds the attempt.
@@ -114,9 +138,26 @@ pub struct WarmProcesses {
 
 #[derive(Debug, Default)]
 struct Table {
+    /// Processes that fork attempts.
     entries: BTreeMap<Arc<WarmKey>, Entry>,
-    /// What was said about each pack: once is enough.
-    said: BTreeSet<(String, String)>,
+    /// Interpreters that wait for theirs.
+    supplies: BTreeMap<Arc<WarmKey>, Supply>,
+    /// The number of the last one that began to wait.
+    last_number: u64,
+    /// What was said about each pack: once is enough, even where it is worded differently each time.
+    said: BTreeMap<(String, Topic), String>,
+}
+
+/// Why attempts are executed although their action asks for a warm process.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Topic {
+    Containment,
+    Variables,
+    TooMany,
+    /// With these modules none can be started.
+    Start(Vec<String>),
+    /// With these modules none serves an attempt.
+    Use(Vec<String>),
 }
 
 /// One key, with its process if there is one.
@@ -136,47 +177,105 @@ struct Serving {
     memory_at_start: u64,
 }
 
-/// A warm process that is to fork one attempt.
+/// A warm interpreter that is to serve one attempt.
 #[derive(Debug, Clone)]
 pub struct WarmProcess {
     key: Arc<WarmKey>,
     processes: WarmProcesses,
-    serving: Serving,
-    script: String,
+    how: How,
+}
+
+#[derive(Debug, Clone)]
+enum How {
+    /// It forks the attempt.
+    Forks(Serving),
+    /// It becomes the attempt, unless one that was told so before has done it.
+    Waits(Arc<Mutex<Option<Ahead>>>),
+}
+
+/// What an attempt gets of a warm interpreter.
+pub(crate) enum Taken {
+    /// Its shim, with the interpreter in it.
+    Shim(Box<Launched>),
+    /// Nothing yet: a shim of its own is to have it forked.
+    Forks,
+    /// Nothing.
+    Gone,
 }
 
 impl WarmProcess {
-    /// What it is asked by.
-    pub(crate) fn control(&self) -> BorrowedFd<'_> {
-        self.serving.control.as_fd()
-    }
-
-    /// The script that the attempt runs.
-    pub(crate) fn script(&self) -> &str {
-        &self.script
-    }
-
-    /// Notes that it did not fork the attempt.
-    pub(crate) fn has_failed(&self, why: &str, hangs: bool) {
-        let pack = &self.key.pack;
-        if hangs {
-            tracing::warn!(
-                pack,
-                why,
-                "a warm process hangs: it is replaced, the attempt was executed"
-            );
-        } else {
-            tracing::debug!(pack, why, "an attempt was not forked but executed");
+    /// What it is asked by to fork.
+    pub(crate) fn control(&self) -> Option<BorrowedFd<'_>> {
+        match &self.how {
+            How::Forks(serving) => Some(serving.control.as_fd()),
+            How::Waits(_) => None,
         }
-        self.processes.note_failure(self, why, hangs);
     }
 
-    /// Notes that it did.
+    /// Takes it for the attempt, which begins now.
+    pub(crate) async fn take(&self) -> Taken {
+        let How::Waits(waiting) = &self.how else { return Taken::Forks };
+        let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(ahead) = waiting else { return Taken::Gone };
+        if let Some(shim) = ahead.take().await {
+            return Taken::Shim(Box::new(shim));
+        }
+        let why = "its shim does not answer".to_owned();
+        self.has_not_served(&NotServed { why, blame: Blame::Hangs });
+        Taken::Gone
+    }
+
+    /// Notes that it served the attempt.
     pub(crate) fn has_served(&self) {
-        let mut table = self.processes.lock();
-        if let Some(entry) = table.entries.get_mut(&self.key) {
-            entry.slot.has_served();
+        match &self.how {
+            How::Forks(serving) => {
+                self.with_entry(serving, |entry| entry.slot.has_served());
+            }
+            How::Waits(_) => self.processes.ahead_has_served(&self.key),
         }
+    }
+
+    /// Notes that it did not, and ends it if it is of no use.
+    pub(crate) fn has_not_served(&self, reason: &NotServed) {
+        match &self.how {
+            How::Forks(serving) => self.has_not_forked(serving, reason),
+            How::Waits(_) => self.processes.ahead_has_not_served(&self.key, reason),
+        }
+    }
+
+    fn has_not_forked(&self, serving: &Serving, NotServed { why, blame }: &NotServed) {
+        let pack = &self.key.pack;
+        tracing::debug!(pack, why, "an attempt was not forked but executed");
+        let now = boot_now();
+        let has_hung = *blame == Blame::Hangs;
+        let is_over = self.with_entry(serving, |entry| {
+            let is_over = match blame {
+                Blame::Attempt => false,
+                Blame::Process => entry.slot.has_missed(now),
+                Blame::Hangs => {
+                    entry.slot.has_failed(now);
+                    true
+                }
+            };
+            if is_over {
+                entry.finish();
+            }
+            is_over
+        });
+        if is_over == Some(true) && has_hung {
+            tracing::warn!(pack, why, "a warm process hangs: it is replaced");
+        } else if is_over == Some(true) {
+            let topic = Topic::Use(self.key.preload.clone());
+            self.processes.say_once(pack, topic, &format!("none can be forked: {why}"));
+        }
+    }
+
+    /// Does something with its entry, unless another process has taken its place.
+    fn with_entry<T>(&self, serving: &Serving, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        let mut table = self.processes.lock();
+        let entry = table.entries.get_mut(&self.key)?;
+        let is_there = entry.process.as_ref().is_some_and(|it| it.pid == serving.pid);
+        is_there.then(|| work(entry))
     }
 }
 
@@ -195,45 +294,44 @@ impl WarmProcesses {
     /// that follow. Call on a tokio runtime.
     pub fn find(&self, request: WarmRequest<'_>) -> Option<WarmProcess> {
         if request.containment != Containment::Pidns {
+            let what = match request.key.runtime {
+                Runtime::Node => "interpreters are started ahead in",
+                Runtime::Python | Runtime::Shell => "attempts are forked into",
+            };
             let kind = request.containment;
-            let why = format!(
-                "attempts are forked into PID namespaces only, and jobs are held by {kind}"
-            );
-            self.say_once(&request.key.pack, &why);
+            let why = format!("{what} PID namespaces only, and jobs are held by {kind}");
+            self.say_once(&request.key.pack, Topic::Containment, &why);
             return None;
         }
-        if let Some(name) = read_at_start(&request.key.variables, request.variables) {
+        if let Some(name) = read_at_start(&request.key, request.variables) {
             let why =
                 format!("{name} is read when an interpreter starts, and each attempt has its own");
-            self.say_once(&request.key.pack, &why);
+            self.say_once(&request.key.pack, Topic::Variables, &why);
             return None;
         }
-        self.find_in_table(request, boot_now())
+        match request.key.runtime {
+            Runtime::Python => self.find_forking(request, boot_now()),
+            Runtime::Node => self.find_ahead(request, boot_now()),
+            Runtime::Shell => None,
+        }
     }
 
-    fn find_in_table(&self, request: WarmRequest<'_>, now: BootTime) -> Option<WarmProcess> {
+    fn find_forking(&self, request: WarmRequest<'_>, now: BootTime) -> Option<WarmProcess> {
         let key = Arc::new(request.key);
         let mut table = self.lock();
-        let memory = table.entries.get(&key).and_then(|entry| entry.process.as_ref()?.memory());
         let is_full = table.is_full_without(&key);
         let entry = table.entries.entry(Arc::clone(&key)).or_insert_with(Entry::new);
-        match entry.slot.ask(memory, is_full, now) {
+        match entry.slot.ask(is_full, now) {
             Advice::Use => {
                 let serving = entry.process.clone()?;
-                let (processes, script) = (self.clone(), request.script);
-                return Some(WarmProcess { key, processes, serving, script });
+                let how = How::Forks(serving);
+                return Some(WarmProcess { key, processes: self.clone(), how });
             }
             Advice::Execute => {}
-            Advice::Replace => {
-                tracing::info!(pack = key.pack, ?memory, "a warm process has grown: replacing it");
-                entry.finish();
-                table.start(self, key, request.environment, request.hidden);
-            }
             Advice::Start => table.start(self, key, request.environment, request.hidden),
             Advice::TooMany => {
                 drop(table);
-                let why = format!("{PROCESSES_MAX} warm processes run already");
-                self.say_once(&key.pack, &why);
+                self.say_too_many(&key.pack);
             }
         }
         None
@@ -242,39 +340,30 @@ impl WarmProcesses {
     /// Why attempts of packs are executed although they ask for warm processes: pack and reason.
     #[must_use]
     pub fn reasons(&self) -> Vec<(String, String)> {
-        self.lock().said.iter().cloned().collect()
+        let table = self.lock();
+        table.said.iter().map(|((pack, _), why)| (pack.clone(), why.clone())).collect()
     }
 
     /// Ends all of them: packs were read again, and what they import may have changed.
     pub fn end_all(&self) {
         let mut table = self.lock();
         table.said.clear();
+        table.supplies.clear();
         for entry in std::mem::take(&mut table.entries).into_values() {
             entry.end.notify_one();
         }
     }
 
-    /// Logs once why attempts of a pack are executed although it asks for warm processes.
-    fn say_once(&self, pack: &str, why: &str) {
-        if self.lock().said.insert((pack.to_owned(), why.to_owned())) {
-            tracing::warn!(pack, "no warm process, attempts are executed: {why}");
-        }
+    fn say_too_many(&self, pack: &str) {
+        let why = format!("{PROCESSES_MAX} warm interpreters are there already");
+        self.say_once(pack, Topic::TooMany, &why);
     }
 
-    /// Ends a process that is of no use, unless another one has taken its place.
-    fn note_failure(&self, process: &WarmProcess, why: &str, hangs: bool) {
-        let mut table = self.lock();
-        let Some(entry) = table.entries.get_mut(&process.key) else { return };
-        if entry.process.as_ref().is_none_or(|serving| serving.pid != process.serving.pid) {
-            return;
-        }
-        if hangs {
-            entry.slot.has_failed(boot_now());
-            entry.finish();
-        } else if entry.slot.has_missed(boot_now()) {
-            entry.finish();
-            drop(table);
-            self.say_once(&process.key.pack, &format!("none can be forked: {why}"));
+    /// Logs once why attempts of a pack are executed although it asks for warm processes.
+    fn say_once(&self, pack: &str, topic: Topic, why: &str) {
+        let said = self.lock().said.insert((pack.to_owned(), topic), why.to_owned());
+        if said.is_none() {
+            tracing::warn!(pack, "no warm process, attempts are executed: {why}");
         }
     }
 
@@ -285,7 +374,7 @@ impl WarmProcesses {
             Err(trouble) => return self.note_trouble(&key, &end, trouble),
         };
         let Some(control) = parent.control() else { return };
-        let memory_at_start = parent.memory().unwrap_or_default();
+        let memory_at_start = memory::own_bytes(parent.pid()).unwrap_or_default();
         let serving = Serving { pid: parent.pid(), control, memory_at_start };
         let pack = key.pack.as_str();
         let memory = serving.memory_at_start;
@@ -347,7 +436,7 @@ impl WarmProcesses {
                 entry.slot.has_failed(boot_now());
             }
         });
-        self.say_once(&key.pack, &why);
+        self.say_once(&key.pack, Topic::Start(key.preload.clone()), &why);
     }
 
     /// Does something with the entry of a key, if it is still that of this process.
@@ -364,10 +453,10 @@ impl WarmProcesses {
 }
 
 impl Table {
+    /// Whether there are too many for one with this key, which may be among them.
     fn is_full_without(&self, key: &Arc<WarmKey>) -> bool {
-        let others =
-            self.entries.iter().filter(|(other, entry)| *other != key && entry.slot.is_taken());
-        others.count() >= PROCESSES_MAX
+        let own = self.entries.get(key).filter(|entry| entry.slot.is_taken());
+        self.count().saturating_sub(usize::from(own.is_some())) >= PROCESSES_MAX
     }
 
     /// Starts the process of a key, and ends those that it replaces.
@@ -420,18 +509,23 @@ impl Entry {
 
 impl Serving {
     fn memory(&self) -> Option<Memory> {
-        let now = parent::memory_of(self.pid)?;
+        let now = memory::own_bytes(self.pid)?;
         Some(Memory { at_start: self.memory_at_start, now })
     }
 }
 
 /// The first variable of an attempt that should have been there when its interpreter started.
-fn read_at_start<'a>(
-    at_start: &[(String, String)],
-    of_attempt: &'a [(String, String)],
-) -> Option<&'a str> {
-    let matters = |name: &str| READ_AT_START.iter().any(|beginning| name.starts_with(beginning));
-    let mut own = of_attempt.iter().filter(|variable| !at_start.contains(variable));
+fn read_at_start<'a>(key: &WarmKey, of_attempt: &'a [(String, String)]) -> Option<&'a str> {
+    let by_interpreter: &[&str] = match key.runtime {
+        Runtime::Python => &["PYTHON"],
+        Runtime::Node => &["NODE_", "OPENSSL_", "SSL_CERT_", "UV_"],
+        Runtime::Shell => &[],
+    };
+    let matters = |name: &str| {
+        let mut beginnings = READ_AT_START.iter().chain(by_interpreter);
+        beginnings.any(|beginning| name.starts_with(beginning))
+    };
+    let mut own = of_attempt.iter().filter(|variable| !key.variables.contains(variable));
     own.find(|(name, _)| matters(name)).map(|(name, _)| name.as_str())
 }
 

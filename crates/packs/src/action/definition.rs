@@ -158,7 +158,7 @@ impl Reading<'_> {
                 format!("key `{runner}` has no effect: this is a {} action", action.runner);
             notes.push(Note::new(file, message));
         }
-        if names_warm && action.runner != Runner::Python {
+        if names_warm && !warm::suits(action.runner) {
             let message = format!("key `warm` has no effect: this is a {} action", action.runner);
             notes.push(Note::new(file, message));
         }
@@ -177,7 +177,7 @@ impl Reading<'_> {
         })?;
         let runner = self.runner(definition.runner_type.as_ref())?;
         let interpreted = self.interpreted(runner, &definition)?;
-        let warm = self.warm(definition.warm.as_ref())?;
+        let warm = self.warm(definition.warm.as_ref(), runner)?;
         let parameters = self.parameters(definition.parameters)?;
         let keys = self.keys(definition.keys.as_ref(), &parameters)?;
         let timeout = definition.timeout.as_ref().or(definition.timeout_seconds.as_ref());
@@ -232,7 +232,7 @@ impl Reading<'_> {
             },
             environment: self.environment(definition.env.as_ref())?,
             secrets: self.secrets(definition.secrets.as_ref())?,
-            warm: warm.filter(|_| runner == Runner::Python),
+            warm: warm.filter(|_| warm::suits(runner)),
             keys,
             parameters,
             entry: Entry::find(self.source, document, self.pack.reference, entry_point)?,
@@ -404,11 +404,11 @@ impl Reading<'_> {
         })
     }
 
-    fn warm(&self, given: Given<'_>) -> Result<Option<WarmSpec>, PackError> {
-        let Some(given) = given else { return Ok(self.pack.warm.cloned()) };
-        warm::read(&given.value).map_err(|problem| {
-            self.document.fault(line(given), format!("warm: {problem}"), warm::REMEDY)
-        })
+    fn warm(&self, given: Given<'_>, runner: Runner) -> Result<Option<WarmSpec>, PackError> {
+        given.map_or_else(
+            || Ok(self.pack.warm.cloned()),
+            |given| warm::read(self.document, given, &[runner]),
+        )
     }
 
     fn keys(&self, given: Given<'_>, parameters: &Parameters) -> Result<JobKeys, PackError> {

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use serde_saphyr::Spanned;
 
+use super::Runner;
 use crate::duration;
+use crate::error::PackError;
 use crate::keys::{Known, WARM};
 use crate::limits::PRELOAD_MAX;
+use crate::yaml::{Document, line};
 
-/// How interpreters are kept warm for an action.
+/// How interpreters are kept warm for an action. Those of Python are forked, and those of Node.js started
+/// ahead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WarmSpec {
@@ -22,11 +27,25 @@ pub struct WarmSpec {
 const IDLE: Duration = Duration::from_secs(5 * 60);
 
 /// What to write instead of something that is not understood.
-pub(crate) const REMEDY: &str =
-    "write `false`, or a mapping such as `{preload: [requests], idle: 5m}`";
+const REMEDY: &str = "write `false`, or a mapping such as `{preload: [requests], idle: 5m}`";
 
-/// Reads the key; nothing if it says that interpreters are not kept warm.
-pub(crate) fn read(value: &Value) -> Result<Option<WarmSpec>, String> {
+/// Whether interpreters of such actions can be kept warm.
+pub(crate) const fn suits(runner: Runner) -> bool {
+    matches!(runner, Runner::Python | Runner::Node)
+}
+
+/// Reads the key of an action or a pack, which is for actions of these kinds; nothing if it says that
+/// interpreters are not kept warm.
+pub(crate) fn read(
+    document: &Document,
+    given: &Spanned<Value>,
+    runners: &[Runner],
+) -> Result<Option<WarmSpec>, PackError> {
+    understand(&given.value, runners)
+        .map_err(|problem| document.fault(line(given), format!("warm: {problem}"), REMEDY))
+}
+
+fn understand(value: &Value, runners: &[Runner]) -> Result<Option<WarmSpec>, String> {
     let map = match value {
         Value::Bool(false) => return Ok(None),
         Value::Object(map) => map,
@@ -35,7 +54,7 @@ pub(crate) fn read(value: &Value) -> Result<Option<WarmSpec>, String> {
     let mut spec = WarmSpec { preload: Vec::new(), idle: IDLE };
     for (key, value) in map {
         match key.as_str() {
-            "preload" => spec.preload = modules(value)?,
+            "preload" => spec.preload = modules(value, runners)?,
             "idle" => spec.idle = idle(value)?,
             _ if WARM.known(key) == Known::Here => {}
             _ => return Err(format!("key `{key}` is not known; {}", WARM.remedy(key))),
@@ -44,25 +63,44 @@ pub(crate) fn read(value: &Value) -> Result<Option<WarmSpec>, String> {
     Ok(Some(spec))
 }
 
-fn modules(value: &Value) -> Result<Vec<String>, String> {
+fn modules(value: &Value, runners: &[Runner]) -> Result<Vec<String>, String> {
     let problem = || format!("preload {value} is not a list of modules' names");
     let list = value.as_array().ok_or_else(problem)?;
     if list.len() > PRELOAD_MAX {
         return Err(format!("preload names more than {PRELOAD_MAX} modules"));
     }
-    list.iter().map(|item| module(item.as_str().ok_or_else(problem)?)).collect()
+    list.iter().map(|item| module(item.as_str().ok_or_else(problem)?, runners)).collect()
 }
 
-fn module(name: &str) -> Result<String, String> {
+fn module(name: &str, runners: &[Runner]) -> Result<String, String> {
+    let is_name = |runner: &Runner| match runner {
+        Runner::Node => is_module_of_node(name),
+        _ => is_module_of_python(name),
+    };
+    if runners.iter().any(is_name) {
+        return Ok(name.to_owned());
+    }
+    let such_as = match runners {
+        [Runner::Node] => "`lodash/fp` or `./prices.js`",
+        _ => "`json` or `google.cloud`",
+    };
+    Err(format!("`{name}` is not a module's name, such as {such_as}"))
+}
+
+fn is_module_of_python(name: &str) -> bool {
     let is_identifier = |part: &str| {
         let begins = part.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_');
         begins && part.chars().all(|c| c.is_alphanumeric() || c == '_')
     };
-    if name.split('.').all(is_identifier) {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("`{name}` is not a module's name, such as `json` or `google.cloud`"))
-    }
+    name.split('.').all(is_identifier)
+}
+
+/// A package, a file of one, a part of Node.js, or a file that is found from the script's folder.
+fn is_module_of_node(name: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._~@".contains(c))
+    };
+    name.strip_prefix("node:").unwrap_or(name).split('/').all(is_part)
 }
 
 fn idle(value: &Value) -> Result<Duration, String> {

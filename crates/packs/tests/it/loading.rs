@@ -150,13 +150,54 @@ fn what_is_kept_warm_is_said_by_the_action_or_else_by_its_pack() {
 }
 
 #[test]
-fn what_is_kept_warm_for_no_python_action_is_noted() {
+fn modules_of_node_are_named_as_scripts_import_them() {
+    let demo = |runner: &str, name: &str| {
+        let action = format!("runner_type: {runner}\nwarm: {{preload: ['{name}']}}\n");
+        Demo::new().file("demo/pack.yaml", "ref: demo\n").action(&action, "")
+    };
+    for name in ["lodash/fp", "@acme/mail", "node:fs", "./prices.js", "../lib/it.mjs", "left-pad"] {
+        let warm = demo("node", name).load().unwrap().get("demo.it").unwrap().warm.clone();
+        assert_eq!(warm.unwrap().preload, [name]);
+        let fault = demo("python", name).fault();
+        assert!(fault.contains("is not a module's name, such as `json` or"), "{fault}");
+    }
+    for name in ["/etc/passwd", "a//b", "rm -rf", "", "x;y", "node:"] {
+        let fault = demo("node", name).fault();
+        assert!(fault.contains("is not a module's name, such as `lodash/fp` or"), "{fault}");
+    }
+}
+
+#[test]
+fn one_list_of_modules_for_two_languages_is_noted() {
+    let notes = |preload: &str, python: &str| {
+        let demo = Demo::new()
+            .file("demo/pack.yaml", &format!("ref: demo\nwarm: {preload}\n"))
+            .file("demo/actions/a.py", "")
+            .file(
+                "demo/actions/a.yaml",
+                &format!("runner_type: python\nentry_point: a.py\n{python}"),
+            )
+            .action("runner_type: node\n", "");
+        assert!(demo.load().unwrap().get("demo.it").unwrap().warm.is_some());
+        demo.notes().join("\n")
+    };
+    let noted = notes("{preload: [util]}", "");
+    assert!(noted.contains("its `preload` is for Python and Node.js actions alike"), "{noted}");
+    assert_eq!(notes("{preload: [util]}", "warm: {preload: [json]}\n"), "");
+    assert_eq!(notes("{}", ""), "");
+}
+
+#[test]
+fn what_is_kept_warm_for_no_action_is_noted() {
     let shell = Demo::new().file("demo/pack.yaml", "ref: demo\nwarm: {preload: [json]}\n");
     let shell = shell.action("warm: {preload: [json]}\n", "");
     assert!(shell.load().unwrap().get("demo.it").unwrap().warm.is_none());
     let notes = shell.notes().join("\n");
     assert!(notes.contains("key `warm` has no effect: this is a shell action"), "{notes}");
-    assert!(notes.contains("pack.yaml: key `warm` has no effect: no Python action"), "{notes}");
+    assert!(
+        notes.contains("pack.yaml: key `warm` has no effect: no Python or Node.js action"),
+        "{notes}"
+    );
 }
 
 #[test]

@@ -22,6 +22,7 @@ use super::output::{Output, Readers};
 use super::proof::TreeHandle;
 use super::stop::{Cause, Command, KillSequence, Step};
 use crate::clock::boot_now;
+use crate::process::containment::Containment;
 use crate::process::launch::{Launched, Reports, assign, launch};
 use crate::process::protocol::{
     ContainedIn, ExceededLimit, MainExit, Oom, Order, Report, ShimSpec, ShimTask, StartFailure,
@@ -29,7 +30,7 @@ use crate::process::protocol::{
 };
 use crate::process::resources::LimitPlan;
 use crate::process::shim_process::ShimProcess;
-use crate::warm::WarmProcess;
+use crate::warm::{Taken, WarmProcess};
 
 /// Orders to the shim that may wait while it is busy or stopped.
 const ORDER_QUEUE: usize = 32;
@@ -46,12 +47,12 @@ const REAP_MAX: Duration = Duration::from_secs(1);
 
 /// Runs one attempt to its ending.
 pub(super) async fn run(
-    spec: AttemptSpec,
+    mut spec: AttemptSpec,
     commands: mpsc::Receiver<Command>,
     chunks: mpsc::UnboundedSender<Output>,
 ) -> AttemptEnd {
     let started = boot_now();
-    let (launched, placed) = match prepare(&spec).await {
+    let (launched, placed) = match prepare(&mut spec).await {
         Ok(launched) => launched,
         Err(error) => {
             return never_started(started, StartFailure::of_call("cannot launch a shim", &error));
@@ -67,11 +68,24 @@ pub(super) async fn run(
     task.conclude(tree_empty).await
 }
 
-async fn prepare(spec: &AttemptSpec) -> io::Result<(Launched, Placed)> {
+async fn prepare(spec: &mut AttemptSpec) -> io::Result<(Launched, Placed)> {
     let contained_in = assign(spec.containment, &spec.shim)?;
     let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
-    let warm = spec.warm.as_ref().map(WarmProcess::control);
-    Ok((launch(&spec.shim, &spec.label, warm).await?, Placed { contained_in, limits }))
+    let placed = Placed { contained_in, limits };
+    // No other containment has what warm interpreters need.
+    spec.warm = spec.warm.take().filter(|_| spec.containment == Containment::Pidns);
+    if let Some(warm) = spec.warm.take() {
+        match warm.take().await {
+            Taken::Shim(launched) => {
+                spec.warm = Some(warm);
+                return Ok((*launched, placed));
+            }
+            Taken::Forks => spec.warm = Some(warm),
+            Taken::Gone => {}
+        }
+    }
+    let control = spec.warm.as_ref().and_then(WarmProcess::control);
+    Ok((launch(&spec.shim, &spec.label, control).await?, placed))
 }
 
 /// What an attempt is held in.
@@ -107,7 +121,7 @@ struct AttemptTask {
     timeout_at: Option<Instant>,
     started: BootTime,
     seen: Seen,
-    /// What forks the job, until it is known whether it has.
+    /// The warm interpreter, until it is known whether it has served.
     warm: Option<WarmProcess>,
 }
 
@@ -137,7 +151,10 @@ impl AttemptTask {
         commands: mpsc::Receiver<Command>,
         chunks: mpsc::UnboundedSender<Output>,
     ) -> (Self, pipe::Sender) {
-        let Launched { process, reports, orders: to_shim, stdin, stdout, stderr } = launched;
+        let Launched { process, reports, orders: to_shim, stdin, stdout, stderr, namespace } =
+            launched;
+        let mut tree = TreeHandle::new(contained_in);
+        tree.watch_init(namespace);
         let (orders, order_queue) = mpsc::channel(ORDER_QUEUE);
         let task = Self {
             shim: process,
@@ -147,7 +164,7 @@ impl AttemptTask {
             commands,
             handles_left: true,
             readers: Readers::start(stdout, stderr, spec.limits, chunks),
-            tree: TreeHandle::new(contained_in),
+            tree,
             kill_sequence: KillSequence::new(spec.kill_after),
             asked: false,
             timeout_at: spec.timeout.map(|timeout| Instant::now() + timeout),
@@ -160,8 +177,8 @@ impl AttemptTask {
 
     /// Starts to write the spec and later orders to the shim, and the input to the job.
     fn feed(&mut self, spec: AttemptSpec, placed: Placed, stdin: pipe::Sender) -> Feeder {
-        let script = spec.warm.as_ref().map(|warm| warm.script().to_owned());
         let shim_spec = ShimSpec {
+            label: spec.label,
             program: spec.program,
             args: spec.args,
             env: spec.env,
@@ -171,7 +188,6 @@ impl AttemptTask {
             hidden: spec.hidden,
             private_folder: spec.private_folder,
             deadline_boot_ms: spec.deadline.map(|deadline| deadline.0),
-            script,
         };
         let input = tokio::spawn(write_input(stdin, spec.stdin));
         let orders = self.order_queue.take().map(|(socket, queue)| {
@@ -227,9 +243,9 @@ impl AttemptTask {
     fn note(&mut self, report: Report, now: Instant) {
         match report {
             Report::Holding { init } => self.tree.learn_init(init),
-            Report::NotForked(reason) => {
+            Report::NotServed(reason) => {
                 if let Some(warm) = self.warm.take() {
-                    warm.has_failed(&reason.why, reason.hangs);
+                    warm.has_not_served(&reason);
                 }
             }
             Report::Starting => self.seen.starting = true,
@@ -254,7 +270,11 @@ impl AttemptTask {
                 self.tree.main_ended();
                 self.kill_sequence.main_ended(now);
             }
-            Report::Launched { .. } | Report::Empty => {}
+            Report::Launched { .. }
+            | Report::Waiting { .. }
+            | Report::Unfit { .. }
+            | Report::Here
+            | Report::Empty => {}
         }
     }
 

@@ -54,6 +54,13 @@ impl TreeHandle {
         }
     }
 
+    /// Has it watched already.
+    pub(super) fn watch_init(&mut self, watched: Option<AsyncFd<OwnedFd>>) {
+        if let (Self::Namespace { init }, Some(watched)) = (self, watched) {
+            *init = Some(watched);
+        }
+    }
+
     /// Learns the job's main process.
     pub(super) fn learn_job(&mut self, pid: Option<i32>) {
         if let Self::Session { job } = self {

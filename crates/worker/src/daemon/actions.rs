@@ -486,7 +486,7 @@ fn stale_of<'a>(
     stale
 }
 
-const fn runtime_of(runner: Runner) -> Runtime {
+pub(super) const fn runtime_of(runner: Runner) -> Runtime {
     match runner {
         Runner::Shell => Runtime::Shell,
         Runner::Python => Runtime::Python,

@@ -2,8 +2,15 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the process needs beside its attempts: the session, the runtime, packs, logs.
-const BASE: u64 = 96;
+use crate::warm;
+
+/// What the process needs beside its attempts: the session, the runtime, packs, logs, and warm
+/// interpreters.
+const BASE: u64 = 96 + WARM * warm::PROCESSES_MAX as u64;
+
+/// What one warm interpreter takes at most, while it waits: what an attempt has of a shim, what watches
+/// its end and that of its namespace, and its environment.
+const WARM: u64 = 7;
 
 /// What one attempt takes at most, while it is started: its pipes and the shim's socket, both
 /// ends of each, what watches its end, and its environment.

@@ -16,7 +16,7 @@ use outlast_sdk::{
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::actions::{Actions, FoundProgram};
+use super::actions::{Actions, FoundProgram, runtime_of};
 use super::catalog::Catalog;
 use super::checks::CheckedWorker;
 use super::cover::Cover;
@@ -226,7 +226,7 @@ impl ActionRunner {
         Ok(Prepared { action: Arc::clone(action), folder, spec, mask, environment })
     }
 
-    /// The process that an attempt is forked from, if its action asks for one and there is one.
+    /// The interpreter that is warm for an attempt, if its action asks for one and there is one.
     fn warm_process(
         &self,
         actions: &Actions,
@@ -242,12 +242,14 @@ impl ActionRunner {
         let named = action.environment.iter();
         set(&mut variables, named.map(|(name, value)| (name.clone(), value.clone())));
         let key = WarmKey {
+            runtime: runtime_of(action.runner),
             pack: action.pack.clone(),
             digest: actions.digest(action),
             program: PathBuf::from(&spec.program),
             options: options.to_vec(),
             environment: environment.map(|it| it.folder().to_owned()),
             preload: warm.preload.clone(),
+            imports: real.extension().is_some_and(|ending| ending == "mjs"),
             folder: real.parent()?.to_owned(),
             cwd: spec.cwd.clone(),
             variables,
@@ -256,7 +258,6 @@ impl ActionRunner {
         self.warm.find(WarmRequest {
             key,
             environment: action.environment_of_pack.clone(),
-            script: script.clone(),
             variables: &spec.env,
             containment: spec.containment,
             hidden: spec.hidden.clone(),

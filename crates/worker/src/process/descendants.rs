@@ -21,6 +21,14 @@ pub(crate) fn of(root: Pid) -> Vec<Pid> {
     found
 }
 
+/// Lists every living descendant of this process.
+pub(crate) fn of_this() -> Vec<Pid> {
+    // Its number is that of the /proc which is mounted, whichever namespace it belongs to.
+    let own = fs::read_link("/proc/self").ok();
+    let own = own.and_then(|own| Pid::from_raw(own.to_str()?.parse().ok()?));
+    own.map_or_else(Vec::new, of)
+}
+
 /// Sends `signal` to every living descendant of `root`.
 pub(crate) fn signal(root: Pid, signal: Signal) {
     for pid in of(root) {

@@ -10,15 +10,14 @@
 //! spawning at the same moment and would pass it on.
 
 use std::io::{self, IoSlice, PipeReader, PipeWriter};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::Pid;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
@@ -27,7 +26,7 @@ use tokio::time::timeout;
 use super::containment::Containment;
 use super::protocol::{ContainedIn, Report};
 use super::shim_process::ShimProcess;
-use super::{OwnProgram, cgroup, resources, shim, spawner};
+use super::{OwnProgram, cgroup, descriptors, resources, shim, spawner};
 
 /// How often a spawner is asked: the first one may have ended since it was used last.
 const TRIES: u32 = 2;
@@ -49,6 +48,8 @@ pub(crate) struct Launched {
     pub(crate) stdin: pipe::Sender,
     pub(crate) stdout: pipe::Receiver,
     pub(crate) stderr: pipe::Receiver,
+    /// Announces the end of its namespace, if it has one already.
+    pub(crate) namespace: Option<AsyncFd<OwnedFd>>,
 }
 
 /// Launches a shim, with a copy of the socket of a warm process if it has to do with one. An error
@@ -126,9 +127,10 @@ fn by_execution(
     warm: Option<BorrowedFd<'_>>,
 ) -> io::Result<Launched> {
     let (engines, shims) = ends()?;
-    let descriptors: Vec<BorrowedFd<'_>> = [shims.stdin.as_fd()].into_iter().chain(warm).collect();
-    send_descriptors(&engines.socket, &descriptors)?;
-    drop(descriptors);
+    let sent: Vec<BorrowedFd<'_>> = [shims.stdin.as_fd()].into_iter().chain(warm).collect();
+    // The shim reads this byte first.
+    descriptors::send(&engines.socket, &[IoSlice::new(b"\n")], &sent)?;
+    drop(sent);
     drop(shims.stdin);
     let mut command = Command::new(program.path());
     command
@@ -202,23 +204,13 @@ impl EnginesEnds {
     /// What belongs to the shim with this number.
     fn of(self, pid: Pid) -> Launched {
         let Self { reports, orders, stdin, stdout, stderr } = self;
-        Launched { process: ShimProcess::of(pid), reports, orders, stdin, stdout, stderr }
+        let process = ShimProcess::of(pid);
+        Launched { process, reports, orders, stdin, stdout, stderr, namespace: None }
     }
 }
 
 fn receiver(pipe: PipeReader) -> io::Result<pipe::Receiver> {
     pipe::Receiver::from_owned_fd(pipe.into())
-}
-
-/// Sends copies of these with one byte, which the shim reads first.
-fn send_descriptors(socket: &StdUnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other("no room for descriptors"));
-    }
-    sendmsg(socket, &[IoSlice::new(b"\n")], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
 /// Picks the place for one attempt inside `containment`.

@@ -2,8 +2,16 @@
 //!
 //! ```text
 //! engine ──▶ shim: task, then any of term | kill | deadline
-//! shim ──▶ engine: launched, [holding], [not_forked], [starting], started | spawn_failed,
+//! shim ──▶ engine: launched, [holding], [not_served], [starting], started | spawn_failed,
 //!                  [deadline_passed], exited, empty
+//! ```
+//!
+//! A shim with an interpreter that is started ahead gets its task in two parts, and may be asked in
+//! between whether it is there:
+//!
+//! ```text
+//! engine ──▶ shim: ahead                      ping        attempt, as above
+//! shim ──▶ engine:        holding, waiting | unfit   here
 //! ```
 //!
 //! The end of the stream is a message too: to the shim it says that the engine is gone, to
@@ -29,9 +37,24 @@ pub(crate) enum ShimTask {
     Attempt(Box<ShimSpec>),
     /// To become a process that attempts are forked from.
     Warm(WarmProgram),
+    /// To start an interpreter that waits for an attempt, which is another task.
+    Ahead(Box<AheadProgram>),
+    /// To say that it is there.
+    Ping,
 }
 
-/// The program of a process that attempts are forked from.
+/// The program of an interpreter that is started ahead of its attempt.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AheadProgram {
+    /// Its last argument is followed by the number of its link, and by one that makes room in the list of
+    /// processes.
+    pub(crate) program: WarmProgram,
+    pub(crate) room: usize,
+    /// What it reads from its link first.
+    pub(crate) messages: Vec<String>,
+}
+
+/// A program that is executed before there is an attempt for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct WarmProgram {
     pub(crate) program: String,
@@ -47,7 +70,10 @@ pub(crate) struct WarmProgram {
 /// What the shim must run, and inside what.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ShimSpec {
+    /// What the list of processes shows of a shim that was there before.
+    pub(crate) label: String,
     pub(crate) program: String,
+    /// Its options and then, for an interpreter, its script.
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: PathBuf,
@@ -60,8 +86,6 @@ pub(crate) struct ShimSpec {
     pub(crate) deadline_boot_ms: Option<u64>,
     /// How what it may use is limited.
     pub(crate) limits: LimitPlan,
-    /// The script of a job that a warm process is to fork, if the shim was given one.
-    pub(crate) script: Option<String>,
 }
 
 /// The containment of one attempt, with the place it uses.
@@ -95,8 +119,16 @@ pub(crate) enum Report {
     /// The namespace is there and `init` is its first process, as the engine's namespace
     /// counts. Said before anything runs in it, so that the engine can always end it.
     Holding { init: i32 },
-    /// The warm process did not fork the job, of which nothing has run: the program is executed.
-    NotForked(NotForked),
+    /// The interpreter has loaded all and waits for an attempt. `pid` counts as above, where that can be
+    /// known.
+    Waiting { pid: Option<i32> },
+    /// It does not wait, for this reason, or because it has ended without a word.
+    Unfit { why: Option<String> },
+    /// The shim is there, as it was asked.
+    Here,
+    /// The job was not forked, or not taken by the interpreter that was started ahead. Nothing of it has
+    /// run: the program is executed.
+    NotServed(NotServed),
     /// The job's program is executed next: a shim that dies from here on may have done it.
     Starting,
     /// The job's program was executed. `pid` counts as above, where that can be known.
@@ -111,12 +143,23 @@ pub(crate) enum Report {
     Empty,
 }
 
-/// Why a warm process did not fork a job.
+/// Why a warm interpreter did not serve an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NotForked {
+pub(crate) struct NotServed {
     pub(crate) why: String,
+    pub(crate) blame: Blame,
+}
+
+/// What it says about warm interpreters that one did not serve an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Blame {
+    /// Nothing: it was not asked, because none could serve this attempt.
+    Attempt,
+    /// It may serve none.
+    Process,
     /// It has not answered in time.
-    pub(crate) hangs: bool,
+    Hangs,
 }
 
 /// Why nothing was executed.

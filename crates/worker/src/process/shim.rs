@@ -11,16 +11,20 @@
 //! ```
 //!
 //! A job may also be forked by a warm process, into the namespace of its shim (`forked`). Such a
-//! process is launched as a shim too, and executes its program in place of holding one (`warm`).
+//! process is launched as a shim too, and executes its program in place of holding one (`warm`). Or the
+//! shim was there before its attempt, with an interpreter that waits (`ahead`). `link` is how either
+//! is given the job.
 //!
 //! It must not start a thread, log, or hold the job's pipes open once the job runs. It has
 //! no environment: nothing of the worker's secrets reaches it.
 
+mod ahead;
 mod channel;
 mod direct;
 mod forked;
 mod groups;
 mod job;
+mod link;
 mod meter;
 mod mounts;
 mod namespace;
@@ -70,7 +74,8 @@ pub(super) fn serve(mut channel: Channel) -> i32 {
     let spec = match channel.read_task() {
         Ok(Some(ShimTask::Attempt(spec))) => spec,
         Ok(Some(ShimTask::Warm(program))) => return warm::become_program(&channel, &program, warm),
-        Ok(None) => return 0,
+        Ok(Some(ShimTask::Ahead(ahead))) => return ahead::run(channel, &ahead),
+        Ok(Some(ShimTask::Ping) | None) => return 0,
         Err(error) => {
             return channel.refuse(StartFailure::of_call("unreadable order", &error));
         }

@@ -23,17 +23,14 @@
 mod handle;
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::io::{Errno, IoSliceMut};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Pid;
 
 use super::protocol::{Report, StartFault};
 use super::shim::{self, Channel};
 use super::sys::{self, ArgumentArea, Fork};
-use super::{handover, signals};
+use super::{descriptors, handover, signals};
 
 pub(crate) use self::handle::current;
 
@@ -110,28 +107,15 @@ struct Request {
 
 fn receive(engine: impl AsFd) -> io::Result<Received> {
     let mut bytes = [0_u8; LABEL_BYTES_MAX];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        let mut slices = [IoSliceMut::new(&mut bytes)];
-        match recvmsg(&engine, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            received => break received?,
-        }
-    };
-    if received.bytes == 0 {
+    let (length, mut came) = descriptors::receive(engine, &mut bytes)?;
+    if length == 0 {
         return Ok(Received::EngineGone);
     }
-    let descriptors = ancillary.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let mut descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
-    let warm = (descriptors.len() == 5).then(|| descriptors.pop()).flatten();
-    let Ok([socket, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(descriptors) else {
+    let warm = (came.len() == 5).then(|| came.pop()).flatten();
+    let Ok([socket, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(came) else {
         return Ok(Received::Unusable);
     };
-    let label = bytes.get(..received.bytes).unwrap_or_default().to_vec();
+    let label = bytes.get(..length).unwrap_or_default().to_vec();
     Ok(Received::Request(Request { label, socket, stdio: [stdin, stdout, stderr], warm }))
 }
 

@@ -296,6 +296,8 @@ pub(crate) struct JobEntry {
     pub(crate) groups: Vec<OwnedFd>,
     /// It has mounts of its own, which must stay as they are.
     pub(crate) keeps_mounts: bool,
+    /// What stays open in its program besides the standard descriptors.
+    pub(crate) link: Option<OwnedFd>,
 }
 
 impl JobEntry {
@@ -314,6 +316,9 @@ impl JobEntry {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         if rustix::process::getppid() != Some(self.parent) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if let Some(link) = &self.link {
+            rustix::io::fcntl_setfd(link, rustix::io::FdFlags::empty())?;
         }
         raise_oom_score();
         give_up_capabilities(self.keeps_mounts);

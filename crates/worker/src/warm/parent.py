@@ -196,7 +196,6 @@ class Parent:
         os.close(silent)
         self.program = getattr(sys, "orig_argv", [sys.executable])[0]
         self.listed = Listed()
-        self.heeds_children = _signal.getsignal(_signal.SIGCHLD)
         self.main = {name: value for name, value in vars(sys.modules["__main__"]).items()
                      if name != "os"}
 
@@ -217,6 +216,10 @@ class Parent:
         sys.stderr.flush()
         libc.fflush(None)
         check(before, opened)
+        # Attempts have what the modules have set, as if they had imported them.
+        self.heeds_children = _signal.getsignal(_signal.SIGCHLD)
+        if self.heeds_children is None:
+            raise Unfit("importing them sets a handler of SIGCHLD that is not Python's")
 
     def settle(self):
         # What it would print from here on has no reader.
@@ -300,9 +303,11 @@ class Parent:
         if os.fork():
             return False
         try:
-            # How the attempt ends is kept for the shim, even if it ends first.
-            _signal.signal(_signal.SIGCHLD, self.heeds_children or _signal.SIG_DFL)
+            # How the attempt ends is kept for the shim, even if it ends first. A handler of a module
+            # could wait for it here.
+            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
             if not os.fork():
+                _signal.signal(_signal.SIGCHLD, self.heeds_children)
                 return True
         except BaseException:
             pass

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
@@ -16,6 +14,7 @@ use tokio::net::unix::pipe;
 use tokio::time::timeout;
 
 use super::WarmKey;
+use super::start::{END_MAX, IMPORTS_MAX, Launch, Trouble, broken, last_line};
 use crate::OwnProgram;
 use crate::process::launch::{Launched, Reports, launch};
 use crate::process::protocol::{Report, ShimTask, WarmProgram};
@@ -32,32 +31,8 @@ const BEGINNING: &str =
 /// How long the argument is that makes room in the list of processes for what attempts show.
 const ROOM: usize = 1024;
 
-/// How long it may take until all is imported: libraries are large, and disks may be cold.
-const IMPORTS_MAX: Duration = Duration::from_secs(60);
-
-/// How long it has to end when its socket is closed.
-const END_MAX: Duration = Duration::from_secs(1);
-
 /// Longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4096;
-
-/// What is needed to start one.
-pub(super) struct Launch {
-    pub(super) key: Arc<WarmKey>,
-    /// Where attempts have their folders.
-    pub(super) attempts: PathBuf,
-    /// Files that it must not see.
-    pub(super) hidden: Vec<PathBuf>,
-}
-
-/// Why one cannot serve.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// What it imports does not let it be forked.
-    Unfit(String),
-    /// It could not be started, or has ended.
-    Broken(String),
-}
 
 /// A process that forks attempts. It is killed when this is dropped.
 pub(super) struct Parent {
@@ -72,13 +47,13 @@ impl Parent {
     /// Launches one and waits until it has imported all.
     pub(super) async fn start(program: &OwnProgram, what: Launch) -> Result<Self, Trouble> {
         let (control, theirs) = sockets().map_err(broken)?;
-        let label = format!("warm-{}", what.key.pack);
+        let label = what.label();
         for message in [PROGRAM, &config(&what.key)] {
             send(&control, message.as_bytes(), SendFlags::NOSIGNAL).map_err(broken)?;
         }
         let launched = launch(program, &label, Some(theirs.as_fd())).await.map_err(broken)?;
         drop(theirs);
-        let Launched { process, reports, mut orders, stdin, stdout, stderr } = launched;
+        let Launched { process, reports, mut orders, stdin, stdout, stderr, .. } = launched;
         let pid = process.pid();
         let end = match sys::watch_end(pid) {
             Ok(end) => end,
@@ -96,8 +71,7 @@ impl Parent {
         drop((orders, stdin));
         let printed = [stdout, stderr];
         let imported = timeout(IMPORTS_MAX, parent.until_imported(reports, &printed)).await;
-        let late = || Trouble::Unfit(format!("importing takes more than {IMPORTS_MAX:?}"));
-        if let Err(trouble) = imported.unwrap_or_else(|_late| Err(late())) {
+        if let Err(trouble) = imported.unwrap_or_else(|_late| Err(Trouble::late())) {
             parent.kill();
             parent.reap().await;
             return Err(trouble);
@@ -117,16 +91,13 @@ impl Parent {
             }
         }
         let answer = self.answer().await.map_err(broken)?;
-        let printed = printed.iter().find_map(first_line);
+        let printed = printed.iter().find_map(last_line);
         match answer.as_str() {
             "ready" => match printed {
                 None => Ok(()),
-                Some(line) => Err(Trouble::Unfit(format!("importing them prints: {line}"))),
+                Some(line) => Err(Trouble::prints(&line)),
             },
-            "" => {
-                let why = printed.map_or_else(String::new, |line| format!(": {line}"));
-                Err(Trouble::Unfit(format!("the interpreter has ended{why}")))
-            }
+            "" => Err(Trouble::ended(printed)),
             other => Err(Trouble::Unfit(other.trim_start_matches("unfit ").to_owned())),
         }
     }
@@ -154,11 +125,6 @@ impl Parent {
     /// By what it is asked. It ends when all copies are closed.
     pub(super) fn control(&self) -> Option<Arc<OwnedFd>> {
         self.control.clone()
-    }
-
-    /// The memory that is its own, in bytes.
-    pub(super) fn memory(&self) -> Option<u64> {
-        memory_of(self.pid)
     }
 
     /// Waits until it has ended.
@@ -204,16 +170,10 @@ fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-fn program_of(Launch { key, attempts, hidden }: Launch) -> WarmProgram {
+fn program_of(what: Launch) -> WarmProgram {
     let beginning = ["-c".to_owned(), BEGINNING.to_owned(), "-".repeat(ROOM)];
-    WarmProgram {
-        program: key.program.to_string_lossy().into_owned(),
-        args: key.options.iter().cloned().chain(beginning).collect(),
-        env: key.variables.clone(),
-        cwd: key.cwd.clone(),
-        hidden,
-        attempts,
-    }
+    let cwd = what.key.cwd.clone();
+    what.program(beginning, cwd)
 }
 
 /// What the program reads second: its name, the options of attempts, where to import from, and what.
@@ -222,26 +182,4 @@ fn config(key: &WarmKey) -> String {
     let options = key.options.join("\n");
     let first = [key.pack.as_str(), &options, &folder];
     first.into_iter().chain(key.preload.iter().map(String::as_str)).collect::<Vec<_>>().join("\0")
-}
-
-/// The last line that was printed, if any was.
-fn first_line(pipe: &pipe::Receiver) -> Option<String> {
-    let mut bytes = [0_u8; ANSWER_BYTES_MAX];
-    let length = pipe.try_read(&mut bytes).ok().filter(|length| *length > 0)?;
-    let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned();
-    let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    Some(line.unwrap_or("empty lines").to_owned())
-}
-
-/// The memory of a process that is its own, in bytes.
-pub(super) fn memory_of(pid: Pid) -> Option<u64> {
-    let path = format!("/proc/{}/statm", pid.as_raw_nonzero());
-    let text = std::fs::read_to_string(Path::new(&path)).ok()?;
-    let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);
-    let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
-    Some(resident.saturating_sub(shared).saturating_mul(sys::page_bytes()))
-}
-
-fn broken(error: impl Into<io::Error>) -> Trouble {
-    Trouble::Broken(format!("it cannot be started: {}", error.into()))
 }

@@ -7,17 +7,9 @@
 
 use std::time::Duration;
 
-use outlast_core::time::{BootTime, Span};
+use outlast_core::time::BootTime;
 
-/// The pause after the first failure in a row; twice as long after each that follows.
-const FIRST_PAUSE: Span = Span::from_secs(1);
-
-/// The longest pause. It follows at once if modules cannot be imported ahead: that will not pass
-/// by itself, but may be put right.
-const LAST_PAUSE: Span = Span::from_secs(600);
-
-/// So many attempts in a row that were not forked say that none will be: the host may not let it.
-const MISSES_MAX: u32 = 5;
+use super::backoff::Backoff;
 
 /// Memory by which any process may grow: its allocator keeps some.
 const GROWTH_ALWAYS: u64 = 32 << 20;
@@ -26,12 +18,7 @@ const GROWTH_ALWAYS: u64 = 32 << 20;
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     phase: Phase,
-    /// In a row, without an attempt that was forked.
-    failures: u32,
-    /// Attempts in a row that it did not fork.
-    misses: u32,
-    /// Before that none is started.
-    not_before: BootTime,
+    backoff: Backoff,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -61,8 +48,6 @@ pub(super) enum Advice {
     Execute,
     /// The same, and a process is started for those that follow.
     Start,
-    /// The same, in place of one that has grown.
-    Replace,
     /// It is executed: there are too many processes to start another one.
     TooMany,
 }
@@ -78,15 +63,14 @@ pub(super) enum End {
 
 impl Slot {
     /// An attempt asks. `is_full` says that no further process may be started.
-    pub(super) fn ask(&mut self, memory: Option<Memory>, is_full: bool, now: BootTime) -> Advice {
+    pub(super) fn ask(&mut self, is_full: bool, now: BootTime) -> Advice {
         match self.phase {
-            Phase::Serving { .. } if memory.is_some_and(Memory::has_grown) => Advice::Replace,
             Phase::Serving { .. } => {
                 self.phase = Phase::Serving { last_used: now };
                 Advice::Use
             }
             Phase::Starting => Advice::Execute,
-            Phase::Absent if now < self.not_before => Advice::Execute,
+            Phase::Absent if self.backoff.forbids(now) => Advice::Execute,
             Phase::Absent if is_full => Advice::TooMany,
             Phase::Absent => Advice::Start,
         }
@@ -109,16 +93,14 @@ impl Slot {
 
     /// An attempt was forked.
     pub(super) fn has_served(&mut self) {
-        (self.failures, self.misses) = (0, 0);
+        self.backoff.reset();
     }
 
     /// An attempt was not forked, for a reason that may be its own. True if none will be.
     pub(super) fn has_missed(&mut self, now: BootTime) -> bool {
-        self.misses = self.misses.saturating_add(1);
-        let is_useless = self.misses >= MISSES_MAX;
+        let is_useless = self.backoff.has_missed(now);
         if is_useless {
-            self.misses = 0;
-            self.is_unfit(now);
+            self.phase = Phase::Absent;
         }
         is_useless
     }
@@ -146,15 +128,13 @@ impl Slot {
     /// It could not be started, hangs, or has ended by itself.
     pub(super) fn has_failed(&mut self, now: BootTime) {
         self.phase = Phase::Absent;
-        let pause = FIRST_PAUSE.as_millis() << self.failures.min(16);
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = now.after(Span::from_millis(pause.min(LAST_PAUSE.as_millis())));
+        self.backoff.has_failed(now);
     }
 
     /// What it imports does not let it be forked.
     pub(super) fn is_unfit(&mut self, now: BootTime) {
         self.phase = Phase::Absent;
-        self.not_before = now.after(LAST_PAUSE);
+        self.backoff.is_unfit(now);
     }
 }
 
@@ -166,6 +146,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use outlast_core::time::Span;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -180,7 +162,7 @@ mod tests {
 
     fn serving(since: u64) -> Slot {
         let mut slot = Slot::default();
-        assert_eq!(slot.ask(None, false, at(since)), Advice::Start);
+        assert_eq!(slot.ask(false, at(since)), Advice::Start);
         slot.starts();
         slot.has_started(at(since));
         slot
@@ -190,20 +172,20 @@ mod tests {
     fn the_first_attempt_starts_one_and_those_after_it_use_it() {
         let mut slot = Slot::default();
         assert!(!slot.is_taken());
-        assert_eq!(slot.ask(None, false, at(1)), Advice::Start);
+        assert_eq!(slot.ask(false, at(1)), Advice::Start);
         slot.starts();
-        assert_eq!(slot.ask(None, false, at(2)), Advice::Execute, "nothing waits");
+        assert_eq!(slot.ask(false, at(2)), Advice::Execute, "nothing waits");
         slot.has_started(at(3));
-        assert_eq!(slot.ask(memory(40, 41), false, at(4)), Advice::Use);
+        assert_eq!(slot.ask(false, at(4)), Advice::Use);
         assert!(slot.is_taken());
         slot.has_ended();
-        assert_eq!(slot.ask(None, false, at(5)), Advice::Start);
+        assert_eq!(slot.ask(false, at(5)), Advice::Start);
     }
 
     #[test]
     fn one_that_is_there_is_used_and_none_is_started_when_there_are_too_many() {
-        assert_eq!(Slot::default().ask(None, true, at(1)), Advice::TooMany);
-        assert_eq!(serving(1).ask(None, true, at(1)), Advice::Use);
+        assert_eq!(Slot::default().ask(true, at(1)), Advice::TooMany);
+        assert_eq!(serving(1).ask(true, at(1)), Advice::Use);
     }
 
     #[test]
@@ -211,56 +193,31 @@ mod tests {
         let idle = Duration::from_secs(60);
         let mut slot = serving(0);
         assert_eq!(slot.look(None, idle, at(59)), None);
-        assert_eq!(slot.ask(None, false, at(59)), Advice::Use);
+        assert_eq!(slot.ask(false, at(59)), Advice::Use);
         assert_eq!(slot.look(None, idle, at(118)), None, "it counts from the last attempt");
         assert_eq!(slot.look(None, idle, at(119)), Some(End::Idle));
         assert_eq!(Slot::default().look(None, idle, at(1000)), None);
     }
 
     #[test]
-    fn one_that_has_grown_is_replaced() {
+    fn one_that_has_grown_is_to_end() {
+        let idle = Duration::from_secs(60);
         for (at_start, fits, grown) in [(10, 42, 43), (200, 300, 301)] {
-            assert_eq!(serving(0).ask(memory(at_start, fits), false, at(1)), Advice::Use);
-            assert_eq!(serving(0).ask(memory(at_start, grown), false, at(1)), Advice::Replace);
-            let idle = Duration::from_secs(60);
+            assert_eq!(serving(0).look(memory(at_start, fits), idle, at(1)), None);
             assert_eq!(serving(0).look(memory(at_start, grown), idle, at(1)), Some(End::Grown));
         }
     }
 
     #[test]
-    fn one_that_fails_again_and_again_is_started_less_and_less() {
-        let mut slot = Slot::default();
-        let mut now = 0;
-        let mut pauses = Vec::new();
-        for _ in 0..12 {
-            slot.has_failed(at(now));
-            let pause = (0..).find(|wait| slot.ask(None, false, at(now + wait)) == Advice::Start);
-            pauses.push(pause.unwrap());
-            now += pause.unwrap();
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
-        slot.has_served();
-        slot.has_failed(at(now));
-        assert_eq!(slot.ask(None, false, at(now + 1)), Advice::Start, "it has served since");
-    }
-
-    #[test]
-    fn one_that_forks_no_attempt_is_given_up_after_five() {
+    fn one_that_fails_or_is_of_no_use_is_not_started_again_at_once() {
         let mut slot = serving(0);
-        let missed: Vec<bool> = (0..4).map(|_| slot.has_missed(at(0))).collect();
-        assert_eq!(missed, [false; 4]);
-        slot.has_served();
-        let missed: Vec<bool> = (0..5).map(|_| slot.has_missed(at(0))).collect();
-        assert_eq!(missed, [false, false, false, false, true]);
-        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
-        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
-    }
-
-    #[test]
-    fn modules_that_cannot_be_imported_ahead_are_tried_again_after_ten_minutes() {
+        slot.has_failed(at(0));
+        assert!(!slot.is_taken());
+        assert_eq!(slot.ask(false, at(0)), Advice::Execute);
+        assert_eq!(slot.ask(false, at(1)), Advice::Start);
         let mut slot = serving(0);
         slot.is_unfit(at(0));
-        assert_eq!(slot.ask(None, false, at(599)), Advice::Execute);
-        assert_eq!(slot.ask(None, false, at(600)), Advice::Start);
+        assert_eq!(slot.ask(false, at(599)), Advice::Execute);
+        assert_eq!(slot.ask(false, at(600)), Advice::Start);
     }
 }

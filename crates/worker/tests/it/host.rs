@@ -21,6 +21,7 @@ use outlast_worker::containment::{Choice, Containment};
 use outlast_worker::guardian::{self, FOLLOWS, GuardianEvent, GuardianLink, GuardianOptions};
 use outlast_worker::probe::Probe;
 use outlast_worker::resources::Enforcement;
+use outlast_worker::runtime::Runtime;
 use outlast_worker::warm::{WarmKey, WarmProcesses, WarmRequest};
 use outlast_worker::{keeper, shim, spawner};
 
@@ -43,8 +44,8 @@ fn main() {
         "report" => report(),
         "listen" => on_runtime(listen(rest)),
         "churn" => on_runtime(churn(rest)),
-        "churn-forked" => on_runtime(churn_forked(rest)),
-        "forked" => on_runtime(forked(rest)),
+        "churn-warm" => on_runtime(churn_warm(rest)),
+        "warm" => on_runtime(warm(rest)),
         other => panic!("unknown command {other:?}"),
     };
     std::process::exit(code);
@@ -153,11 +154,12 @@ async fn churn(args: Vec<String>) -> i32 {
     0
 }
 
-/// `churn-forked MARKER FOLDER`: the same with attempts that run `it.py` of that folder, and are forked
-/// whenever there is a warm process.
-async fn churn_forked(args: Vec<String>) -> i32 {
+/// `churn-warm RUNTIME MARKER FOLDER`: the same with attempts that run `it.py` or `it.js` of that folder,
+/// by a warm interpreter whenever there is one.
+async fn churn_warm(args: Vec<String>) -> i32 {
     let args: Vec<String> = args.into_iter().filter(|arg| !arg.starts_with(FOLLOWS)).collect();
-    let [marker, folder] = args.as_slice() else { panic!("two arguments") };
+    let [runtime, marker, folder] = args.as_slice() else { panic!("three arguments") };
+    let runtime: Runtime = runtime.parse().unwrap();
     let (mut link, announcer) = GuardianLink::from_stdin().unwrap();
     announcer.registers_as(WORKER);
     say(&format!("engine {}", std::process::id()));
@@ -167,7 +169,8 @@ async fn churn_forked(args: Vec<String>) -> i32 {
         tokio::spawn(async move {
             for number in 0_u64.. {
                 let marker = format!("{marker}-{}-{slot}-{number}", std::process::id());
-                let ending = Attempt::spawn(python(&folder, &marker, &processes)).finished().await;
+                let spec = interpreted(runtime, &folder, &marker, &processes);
+                let ending = Attempt::spawn(spec).finished().await;
                 if ending.tree_empty && is_alive(&marker) {
                     say(&format!("alive after {:?}: {marker}", ending.kind));
                 }
@@ -178,12 +181,14 @@ async fn churn_forked(args: Vec<String>) -> i32 {
     0
 }
 
-/// `forked FOLDER`: runs `it.py` of that folder, forked and then executed, and says what it said.
-async fn forked(args: Vec<String>) -> i32 {
-    let [folder] = args.as_slice() else { panic!("one argument") };
+/// `warm RUNTIME FOLDER`: runs the script of that folder, by a warm interpreter and then executed, and
+/// says what it said.
+async fn warm(args: Vec<String>) -> i32 {
+    let [runtime, folder] = args.as_slice() else { panic!("two arguments") };
+    let runtime: Runtime = runtime.parse().unwrap();
     let processes = WarmProcesses::new(OwnProgram::running(), format!("{folder}/attempts"));
     let warm = loop {
-        let spec = python(folder, "", &processes);
+        let spec = interpreted(runtime, folder, "", &processes);
         if spec.warm.is_some() {
             break spec;
         }
@@ -195,7 +200,7 @@ async fn forked(args: Vec<String>) -> i32 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     let cold = AttemptSpec { warm: None, ..warm.clone() };
-    for (word, spec) in [("forked", warm), ("executed", cold)] {
+    for (word, spec) in [("warm", warm), ("executed", cold)] {
         say(word);
         let ending = Attempt::spawn(spec).finished().await;
         say(&String::from_utf8(ending.output.stdout.bytes).unwrap());
@@ -204,18 +209,28 @@ async fn forked(args: Vec<String>) -> i32 {
     0
 }
 
-/// An attempt that runs `it.py` of a folder, and is forked if there is a warm process.
-fn python(folder: &str, marker: &str, processes: &WarmProcesses) -> AttemptSpec {
+/// An attempt that runs the script of a folder, by a warm interpreter if there is one.
+fn interpreted(
+    runtime: Runtime,
+    folder: &str,
+    marker: &str,
+    processes: &WarmProcesses,
+) -> AttemptSpec {
     let variables = [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8"), ("MARKER", marker)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let (program, script) = ("/usr/bin/python3", format!("{folder}/it.py"));
+    let (program, script, options, preload) = match runtime {
+        Runtime::Node => ("/usr/bin/node", "it.js", vec![], ["path", "child_process"]),
+        _ => ("/usr/bin/python3", "it.py", vec!["-u".to_owned()], ["json", "subprocess"]),
+    };
     let key = WarmKey {
+        runtime,
         pack: folder.to_owned(),
         digest: "one".into(),
         program: program.into(),
-        options: vec!["-u".to_owned()],
+        options: options.clone(),
         environment: None,
-        preload: vec!["json".to_owned(), "subprocess".to_owned()],
+        preload: preload.map(str::to_owned).to_vec(),
+        imports: false,
         folder: folder.into(),
         cwd: folder.into(),
         variables: variables[..2].to_vec(),
@@ -224,18 +239,17 @@ fn python(folder: &str, marker: &str, processes: &WarmProcesses) -> AttemptSpec 
     let warm = processes.find(WarmRequest {
         key,
         environment: None,
-        script: script.clone(),
         variables: &variables,
         containment: Containment::Pidns,
         hidden: Vec::new(),
     });
     AttemptSpec {
-        args: vec!["-u".to_owned(), script],
+        args: options.into_iter().chain([format!("{folder}/{script}")]).collect(),
         env: variables.to_vec(),
         cwd: folder.into(),
         kill_after: Duration::from_millis(300),
         warm,
-        ..AttemptSpec::new(format!("python-{}", std::process::id()), program)
+        ..AttemptSpec::new(format!("{runtime}-{}", std::process::id()), program)
     }
 }
 

@@ -5,10 +5,11 @@ use std::fs;
 
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
+use outlast_worker::runtime::Runtime;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    Host, arguments, children_of, eventually, gone_within, is_gone, marker, survivors,
+    Host, arguments, children_of, eventually, gone_within, is_gone, listed, marker, survivors,
 };
 
 /// A job of a few ticks that leaves a process with a session of its own.
@@ -27,15 +28,16 @@ impl Chance {
     }
 }
 
-/// Guardian, engine, spawner, warm processes and shims of a worker: each with the word that says what
+/// Guardian, engine, spawner, warm interpreters and shims of a worker: each with the word that says what
 /// it is. Not the keeper: without it a cgroup that is killed with all others is left to the next worker.
 fn parts_of(guardian: Pid) -> Vec<(Pid, String)> {
     let mut found = vec![(guardian, "guardian".to_owned())];
     let mut next = 0;
     while let Some((parent, _)) = found.get(next) {
         for child in children_of(*parent) {
-            let word = arguments(child).into_iter().nth(1).unwrap_or_default();
-            if ["churn", "churn-forked", "spawner", "shim", "warm"].contains(&word.as_str()) {
+            let shown = arguments(child).join(" ");
+            let word = shown.split(' ').nth(1).unwrap_or_default().to_owned();
+            if ["churn", "churn-warm", "spawner", "shim", "warm"].contains(&word.as_str()) {
                 found.push((child, word));
             }
         }
@@ -86,30 +88,34 @@ fn check_random_kills(containment: Containment, kills: u32) {
     assert!(killed.contains("spawner") || kills < 50, "{killed:?}");
 }
 
-/// A job as above that is forked: it leaves a process with a session of its own.
+/// Jobs as above that a warm interpreter runs: each leaves a process with a session of its own.
 const CHURNED_PYTHON: &str = r#"
 import os, subprocess, sys, time
 loop = "while :; do sleep 0.05; done"
 subprocess.Popen(["setsid", "sh", "-c", loop, os.environ["MARKER"]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 time.sleep(os.urandom(1)[0] / 2560)
 "#;
+const CHURNED_NODE: &str = r#"
+const { spawn } = require("child_process");
+const loop = "while :; do sleep 0.05; done";
+spawn("setsid", ["sh", "-c", loop, process.env.MARKER], { stdio: "ignore", detached: true }).unref();
+setTimeout(() => {}, Math.random() * 100);
+"#;
 
-fn check_random_kills_of_forked(kills: u32) {
+fn check_random_kills_of_warm(runtime: Runtime, kills: u32) {
     let (marker, folder) = (marker(), tempfile::tempdir().unwrap());
     let path = folder.path().canonicalize().unwrap();
     fs::create_dir(path.join("attempts")).unwrap();
-    fs::write(path.join("it.py"), CHURNED_PYTHON).unwrap();
-    let args = ["guardian", "churn-forked", &marker, path.to_str().unwrap()];
+    let (name, script) = match runtime {
+        Runtime::Node => ("it.js", CHURNED_NODE),
+        _ => ("it.py", CHURNED_PYTHON),
+    };
+    fs::write(path.join(name), script).unwrap();
+    let args = ["guardian", "churn-warm", runtime.name(), &marker, path.to_str().unwrap()];
     let killed = kill_at_random(&args, &marker, kills);
     assert!(killed.contains("warm") || kills < 50, "{killed:?}");
-    eventually("no warm process is left", || warm_processes(&path.display().to_string()) == 0);
-}
-
-/// The living processes that are called so.
-fn warm_processes(pack: &str) -> usize {
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    pids.filter(|pid| arguments(*pid).iter().any(|word| word == pack)).count()
+    let own = format!("outlast warm {}", path.display());
+    eventually("no warm interpreter is left", || listed(&own).is_empty());
 }
 
 #[test]
@@ -121,7 +127,12 @@ fn random_kills_leave_no_process_of_a_job() {
 
 #[test]
 fn random_kills_leave_no_process_of_a_forked_job() {
-    check_random_kills_of_forked(15);
+    check_random_kills_of_warm(Runtime::Python, 15);
+}
+
+#[test]
+fn random_kills_leave_no_process_of_a_job_whose_interpreter_was_started_ahead() {
+    check_random_kills_of_warm(Runtime::Node, 15);
 }
 
 #[test]
@@ -134,5 +145,11 @@ fn two_hundred_random_kills_leave_no_process_of_a_job() {
 #[test]
 #[ignore = "takes minutes: .ci/nightly runs it"]
 fn two_hundred_random_kills_leave_no_process_of_a_forked_job() {
-    check_random_kills_of_forked(200);
+    check_random_kills_of_warm(Runtime::Python, 200);
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/nightly runs it"]
+fn two_hundred_random_kills_leave_no_process_of_a_job_whose_interpreter_was_started_ahead() {
+    check_random_kills_of_warm(Runtime::Node, 200);
 }

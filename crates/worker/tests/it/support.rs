@@ -83,6 +83,13 @@ pub(crate) fn arguments(pid: Pid) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
+/// The living processes of which the list of processes shows these words.
+pub(crate) fn listed(words: &str) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    pids.filter(|pid| arguments(*pid).join(" ") == words).collect()
+}
+
 /// Every child of a process, zombies included.
 pub(crate) fn children_of(pid: Pid) -> Vec<Pid> {
     let tasks = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));

@@ -1,10 +1,11 @@
 //! Attempts that a warm process forks: they are what the interpreter would have executed, and have nothing
 //! of one another.
 
+mod ahead;
 mod processes;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use outlast_core::resources::Resources;
@@ -13,44 +14,57 @@ use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptSpec, EndKind};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use outlast_worker::resources::Enforcement;
+use outlast_worker::runtime::Runtime;
 use outlast_worker::warm::{WarmKey, WarmProcess, WarmProcesses, WarmRequest};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tempfile::TempDir;
 
 use crate::support::{
-    HOST, Host, arguments, children_of, eventually, marker, memory_of, shims, survivors,
+    HOST, Host, PATIENCE_MS, arguments, children_of, eventually, marker, memory_of, shims,
+    survivors,
 };
 
-/// The interpreter of all these tests: one that every user may execute.
+/// The interpreters of all these tests: those that every user may execute.
 const PYTHON: &str = "/usr/bin/python3";
+const NODE: &str = "/usr/bin/node";
 
 /// A pack with scripts and modules in one folder, and the warm processes of a worker.
 struct Pack {
     _folder: TempDir,
     key: WarmKey,
     processes: WarmProcesses,
+    /// Files that jobs must not see.
+    hidden: Vec<PathBuf>,
 }
 
 impl Pack {
-    /// A pack whose scripts have these modules imported ahead.
+    /// A pack whose Python scripts have these modules imported ahead.
     fn new(preload: &[&str]) -> Self {
+        Self::of(Runtime::Python, PYTHON, preload)
+    }
+
+    /// The same in another language.
+    fn of(runtime: Runtime, program: &str, preload: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         fs::create_dir(real.join("attempts")).unwrap();
+        let is_python = runtime == Runtime::Python;
         let key = WarmKey {
+            runtime,
             pack: marker(),
             digest: "one".into(),
-            program: PYTHON.into(),
-            options: vec!["-u".to_owned()],
+            program: program.into(),
+            options: is_python.then(|| "-u".to_owned()).into_iter().collect(),
             environment: None,
             preload: preload.iter().map(|name| (*name).to_owned()).collect(),
+            imports: false,
             folder: real.clone(),
             cwd: real.clone(),
             variables: variables(),
             idle: Duration::from_secs(60),
         };
         let processes = WarmProcesses::new(OwnProgram::at(HOST), real.join("attempts"));
-        Self { _folder: folder, key, processes }
+        Self { _folder: folder, key, processes, hidden: Vec::new() }
     }
 
     /// Writes a script or a module.
@@ -65,50 +79,76 @@ impl Pack {
 
     /// How a script is executed.
     fn cold(&self, script: &str) -> AttemptSpec {
+        let program = self.key.program.display().to_string();
         AttemptSpec {
-            program: PYTHON.to_owned(),
-            args: vec!["-u".to_owned(), self.path(script)],
+            args: self.key.options.iter().cloned().chain([self.path(script)]).collect(),
             env: variables(),
             cwd: self.key.cwd.clone(),
+            hidden: self.hidden.clone(),
             kill_after: Duration::from_millis(300),
             containment: Containment::Pidns,
             shim: OwnProgram::at(HOST),
-            ..AttemptSpec::new(format!("warm-{}", marker()), PYTHON)
+            ..AttemptSpec::new(format!("warm-{}", marker()), program)
         }
     }
 
-    /// The process that serves, if one does by now.
-    fn process(&self, script: &str) -> Option<WarmProcess> {
+    /// The process that serves attempts which are held so, if one does by now.
+    fn process_in(&self, containment: Containment) -> Option<WarmProcess> {
         self.processes.find(WarmRequest {
             key: self.key.clone(),
             environment: None,
-            script: self.path(script),
             variables: &variables(),
-            containment: Containment::Pidns,
-            hidden: Vec::new(),
+            containment,
+            hidden: self.hidden.clone(),
         })
     }
 
-    /// How a script is forked, once there is a process for that.
-    async fn warm(&self, script: &str) -> AttemptSpec {
-        let began = boot_now();
-        let warm = loop {
-            if let Some(process) = self.process(script) {
-                break process;
-            }
-            let why = self.processes.reasons();
-            assert!(why.is_empty(), "{why:?}");
-            assert!(boot_now().since(began).as_millis() < 20_000, "no warm process came");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        };
-        AttemptSpec { warm: Some(warm), ..self.cold(script) }
+    /// The process that serves, if one does by now.
+    fn process(&self) -> Option<WarmProcess> {
+        self.process_in(Containment::Pidns)
     }
 
-    /// The number of the process that serves this pack.
-    fn pid(&self) -> Option<Pid> {
+    /// How a script is run warm, once there is an interpreter for that.
+    async fn warm(&self, script: &str) -> AttemptSpec {
+        let warm = soon("a warm process comes", || {
+            let why = self.processes.reasons();
+            assert!(why.is_empty(), "{why:?}");
+            self.process()
+        });
+        AttemptSpec { warm: Some(warm.await), ..self.cold(script) }
+    }
+
+    /// Why attempts are executed, once that is known.
+    async fn reasons(&self) -> Vec<String> {
+        soon("a reason comes", || {
+            let reasons = self.processes.reasons().into_iter().map(|(_, why)| why);
+            Some(reasons.collect::<Vec<String>>()).filter(|reasons| !reasons.is_empty())
+        })
+        .await
+    }
+
+    /// The numbers of the processes that serve this pack.
+    fn pids(&self) -> Vec<Pid> {
         let mut children = children_of(getpid());
         children.retain(|child| arguments(*child) == ["outlast", "warm", &self.key.pack]);
-        children.first().copied()
+        children
+    }
+
+    /// The number of the one that does.
+    fn pid(&self) -> Option<Pid> {
+        self.pids().first().copied()
+    }
+}
+
+/// Polls until there is something, without keeping other tasks from their work.
+async fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = boot_now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(boot_now().since(began).as_millis() < PATIENCE_MS, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -435,6 +475,22 @@ async fn handlers_that_imports_have_registered_are_not_called_in_attempts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_handler_of_ended_children_that_an_import_has_set_is_called_in_attempts() {
+    let handles = "import os, signal\nended = []\n\
+        signal.signal(signal.SIGCHLD, lambda *_: ended.append(os.waitpid(-1, os.WNOHANG)))\n";
+    let uses = "import os, time, handles\n\
+        child = os.fork() or os._exit(7)\n\
+        while not handles.ended: time.sleep(0.01)\n\
+        print(handles.ended == [(child, 7 << 8)])";
+    let pack = Pack::new(&["handles"]).file("handles.py", handles).file("uses.py", uses);
+    for _ in 0..20 {
+        let ending = ended(pack.warm("uses.py").await).await;
+        assert_eq!(ending.kind, EndKind::Exited { code: 0 });
+        assert_eq!(text(&ending.output.stdout.bytes), "True\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_forked_attempt_is_limited_and_measured_like_any_other() {
     let hog = "import time\nkeep = bytearray(300 << 20)\nkeep[::4096] = b'x' * len(keep[::4096])\ntime.sleep(60)";
     let many = "import os, time\nfor _ in range(50):\n    if not os.fork():\n        time.sleep(60)\ntime.sleep(60)";
@@ -539,11 +595,11 @@ fn a_worker_without_rights_forks_attempts_in_user_namespaces() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
     fs::create_dir(path.join("attempts")).unwrap();
     fs::write(path.join("it.py"), FACTS).unwrap();
-    let mut host = Host::start_as_nobody(&["forked", path.to_str().unwrap()]);
+    let mut host = Host::start_as_nobody(&["warm", "python", path.to_str().unwrap()]);
     let said: Vec<String> = std::iter::from_fn(|| host.try_line()).collect();
     let said = said.join("\n");
     let (warm, cold) = said.split_once("executed\n").unwrap_or_else(|| panic!("{said}"));
-    let warm = warm.strip_prefix("forked\n").unwrap_or_else(|| panic!("{said}"));
+    let warm = warm.strip_prefix("warm\n").unwrap_or_else(|| panic!("{said}"));
     assert_same_lines(warm.trim_end(), cold.trim_end());
     assert!(warm.contains("CapEff 0000000000000000"), "{warm}");
 }

@@ -66,7 +66,7 @@ fn a_limit_on_open_files_that_is_too_low_for_the_slots_is_refused_with_the_numbe
         String::from_utf8_lossy(&output.stderr)
     );
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("13096 open files") && said.contains("may open 200"), "{said}");
+    assert!(said.contains("13208 open files") && said.contains("may open 200"), "{said}");
 }
 
 #[test]

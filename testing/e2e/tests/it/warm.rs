@@ -1,5 +1,5 @@
-//! Actions that ask for warm interpreters: forked by a process of the worker's, with nothing of one
-//! another, and executed wherever that cannot be.
+//! Actions that ask for warm interpreters: forked by a process of the worker's, or run by an interpreter that
+//! was started ahead, with nothing of one another, and executed wherever that cannot be.
 
 use std::fs;
 
@@ -9,9 +9,16 @@ use outlast_e2e::{Scene, ServerOptions, WorkerOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// A pack called `oven` with a module of its own.
+/// A pack called `oven` with a module of its own, in one language.
 struct Oven {
     folder: tempfile::TempDir,
+    language: Language,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Language {
+    Python,
+    Node,
 }
 
 /// Says whether its module was there before, and what it finds of attempts before it.
@@ -26,18 +33,50 @@ dough.left = [parameters["secret"]]
 print(json.dumps({"warm": was_there, "version": dough.VERSION, "found": found, "parent": os.getppid()}))
 "#;
 
+/// The same for Node.js, and a file in its own folder.
+const SCRIPT_OF_NODE: &str = r#"
+const fs = require("fs");
+const wasThere = Object.keys(require.cache).some((file) => file.endsWith("dough.js"));
+const dough = require("./dough.js");
+const parameters = JSON.parse(fs.readFileSync(0, "utf8"));
+const found = Object.keys(process.env).filter((name) => name.startsWith("LEFT"));
+found.push(...(dough.left ?? []), ...(globalThis.left ?? []), ...fs.readdirSync(process.env.TMPDIR));
+process.env.LEFT = parameters.secret;
+dough.left = globalThis.left = [parameters.secret];
+fs.writeFileSync(process.env.TMPDIR + "/left", parameters.secret);
+console.log(JSON.stringify({warm: wasThere, version: dough.VERSION, found, parent: process.ppid}));
+"#;
+
 impl Oven {
     fn new(warm: &str) -> Self {
-        let oven = Self { folder: tempfile::tempdir().unwrap() };
+        Self::of(Language::Python, warm)
+    }
+
+    fn of(language: Language, warm: &str) -> Self {
+        let oven = Self { folder: tempfile::tempdir().unwrap(), language };
         oven.put("pack.yaml", "ref: oven\n");
+        let (runner, script, text) = match language {
+            Language::Python => ("python", "bake.py", SCRIPT),
+            Language::Node => ("node", "bake.js", SCRIPT_OF_NODE),
+        };
         let action = format!(
-            "runner_type: python\nentry_point: bake.py\noutput_format: json\nwarm: {warm}\n\
+            "runner_type: {runner}\nentry_point: {script}\noutput_format: json\nwarm: {warm}\n\
              parameters: {{secret: {{type: string, secret: true}}}}\n"
         );
         oven.put("actions/bake.yaml", &action);
-        oven.put("actions/bake.py", SCRIPT);
-        oven.put("actions/dough.py", "VERSION = 1\n");
+        oven.put(&format!("actions/{script}"), text);
+        oven.put_dough(1);
         oven
+    }
+
+    /// Writes the module.
+    fn put_dough(&self, version: u32) {
+        match self.language {
+            Language::Python => self.put("actions/dough.py", &format!("VERSION = {version}\n")),
+            Language::Node => {
+                self.put("actions/dough.js", &format!("exports.VERSION = {version};\n"))
+            }
+        }
     }
 
     fn put(&self, name: &str, text: &str) {
@@ -67,25 +106,20 @@ fn bake(scene: &Scene) -> Value {
     scene.await_status(&id, "completed", within(LEASE * 5))["result"].clone()
 }
 
-/// The warm processes of a pack.
-fn warm_processes(pack: &str) -> Vec<ProcessId> {
-    let is_one = |pid: &ProcessId| {
-        let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = text.split(|byte| *byte == 0).collect();
-        words.starts_with(&[b"outlast", b"warm", pack.as_bytes()])
-    };
-    process_table::all().into_iter().filter(is_one).collect()
-}
-
-/// Those of one worker.
+/// The warm interpreters of a worker for a pack.
 fn warm_of(guardian: ProcessId, pack: &str) -> Vec<ProcessId> {
-    let descendants = process_table::descendants(guardian);
-    warm_processes(pack).into_iter().filter(|pid| descendants.contains(pid)).collect()
+    let mut found = process_table::descendants(guardian);
+    found.retain(|pid| {
+        let text = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<&str> = text.split(['\0', ' ']).collect();
+        words.starts_with(&["outlast", "warm", pack]) && !words.contains(&"(starting)")
+    });
+    found
 }
 
 fn await_warm(scene: &Scene) -> Value {
     let mut last = Value::Null;
-    eventually("an attempt is forked", within(LEASE * 20), || {
+    eventually("an attempt has a warm interpreter", within(LEASE * 20), || {
         last = bake(scene);
         (last["warm"] == json!(true)).then_some(())
     });
@@ -108,7 +142,7 @@ fn an_action_that_asks_for_it_is_forked_and_finds_nothing_of_attempts_before_it(
     assert_eq!(serving.len(), 1);
 
     // A changed module is used after the packs were read again, and never before half of it.
-    oven.put("actions/dough.py", "VERSION = 1000\n");
+    oven.put_dough(1000);
     worker.hang_up();
     eventually("the one before has ended", within(LEASE * 5), || {
         (!process_table::is_alive(serving[0])).then_some(())
@@ -150,6 +184,9 @@ fn where_jobs_are_held_otherwise_they_are_executed_and_the_log_says_why() {
         assert_eq!(bake(&scene)["warm"], false);
     }
     let words = "attempts are forked into PID namespaces only, and jobs are held by subreaper";
+    eventually("the log says why", within(LEASE * 5), || {
+        worker.log().contains(words).then_some(())
+    });
     assert_eq!(worker.log().matches(words).count(), 1, "{}", worker.log());
     assert_eq!(warm_of(worker.guardian().pid(), "oven"), [] as [ProcessId; 0]);
 }
@@ -171,4 +208,87 @@ fn warm_processes_end_with_their_engine_and_with_their_worker() {
     worker.terminate();
     assert_eq!(worker.await_end(within(LEASE * 10)), Some(0));
     assert!(!process_table::is_alive(second[0]));
+}
+
+const NODE: &str = "{preload: [./dough.js, util], idle: 30s}";
+
+#[test]
+fn a_node_action_that_asks_for_it_is_run_by_an_interpreter_that_was_started_ahead() {
+    let oven = Oven::of(Language::Node, NODE);
+    let scene = oven.scene();
+    let worker = scene.worker_with(&oven.options());
+    assert_eq!(bake(&scene)["warm"], false, "nothing waits for the first one");
+    for _ in 0..3 {
+        let result = await_warm(&scene);
+        assert_eq!((&result["found"], &result["version"]), (&json!([]), &json!(1)), "{result}");
+        assert_eq!(result["parent"], 1);
+    }
+
+    // A changed module is used after the packs were read again, and never before half of it.
+    let before = warm_of(worker.guardian().pid(), "oven");
+    oven.put_dough(1000);
+    worker.hang_up();
+    eventually("those of before have ended", within(LEASE * 5), || {
+        before.iter().all(|pid| !process_table::is_alive(*pid)).then_some(())
+    });
+    assert_eq!(await_warm(&scene)["version"], 1000);
+    let waiting = eventually("the next one waits", within(LEASE * 5), || {
+        warm_of(worker.guardian().pid(), "oven").first().copied()
+    });
+    kill_process(Pid::from_raw(waiting).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(bake(&scene)["version"], 1000, "nothing fails by it");
+    assert_eq!(await_warm(&scene)["found"], json!([]));
+    scene.judge();
+}
+
+#[test]
+fn modules_of_node_that_cannot_be_imported_ahead_are_named_once_and_jobs_run() {
+    for (module, words) in [
+        ("throw new Error('no licence')", "cannot import ./odd.js: Error: no licence"),
+        ("console.log('hello')", "importing them prints: hello"),
+    ] {
+        let oven = Oven::of(Language::Node, "{preload: [./odd.js]}");
+        oven.put("actions/odd.js", module);
+        let scene = oven.scene();
+        let worker = scene.worker_with(&oven.options());
+        eventually("the log says why", within(LEASE * 20), || {
+            assert_eq!(bake(&scene)["warm"], false);
+            worker.log().contains(words).then_some(())
+        });
+        bake(&scene);
+        assert_eq!(worker.log().matches(words).count(), 1, "{}", worker.log());
+        eventually("nothing waits", within(LEASE * 5), || {
+            warm_of(worker.guardian().pid(), "oven").is_empty().then_some(())
+        });
+    }
+}
+
+#[test]
+fn interpreters_that_wait_end_with_their_engine_their_guardian_and_their_worker() {
+    let oven = Oven::of(Language::Node, NODE);
+    let scene = oven.scene();
+    let mut worker = scene.worker_with(&oven.options());
+    let waiting = |guardian: ProcessId| {
+        eventually("one waits", within(LEASE * 20), || {
+            bake(&scene);
+            Some(warm_of(guardian, "oven")).filter(|waiting| !waiting.is_empty())
+        })
+    };
+    let all_end = |pids: &[ProcessId]| {
+        eventually("they end", within(LEASE * 5), || {
+            pids.iter().all(|pid| !process_table::is_alive(*pid)).then_some(())
+        });
+    };
+    let first = waiting(worker.guardian().pid());
+    worker.kill_engine();
+    all_end(&first);
+    let second = waiting(worker.guardian().pid());
+    assert!(first.iter().all(|pid| !second.contains(pid)));
+    kill_process(Pid::from_raw(worker.guardian().pid()).unwrap(), Signal::KILL).unwrap();
+    all_end(&second);
+    let mut next = scene.worker_with(&oven.options());
+    let third = waiting(next.guardian().pid());
+    next.terminate();
+    assert_eq!(next.await_end(within(LEASE * 10)), Some(0));
+    all_end(&third);
 }

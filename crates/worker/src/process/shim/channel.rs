@@ -1,14 +1,11 @@
 //! The shim's end of the socket that joins it to its engine.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::IoSliceMut;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recv, recvmsg, send,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
+use crate::process::descriptors;
 use crate::process::protocol::{LINE_BYTES_MAX, Order, Report, ShimTask, StartFailure};
 
 /// What reading from the engine brought.
@@ -34,19 +31,12 @@ impl Channel {
     /// comes with the first byte. So does the socket of a warm process.
     pub(super) fn from_stdin() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-        let mut byte = [0_u8; 1];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let mut slices = [IoSliceMut::new(&mut byte)];
-        recvmsg(&socket, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        let came = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => Some((fds.next()?, fds.next())),
-            _ => None,
-        });
-        let (job_stdin, warm) =
-            came.ok_or_else(|| io::Error::other("no input came from the engine"))?;
+        let (_, came) = descriptors::receive(&socket, &mut [0_u8; 1])?;
+        let mut came = came.into_iter();
+        let job_stdin =
+            came.next().ok_or_else(|| io::Error::other("no input came from the engine"))?;
         rustix::stdio::dup2_stdin(&job_stdin)?;
-        Ok(Self::new(socket, warm))
+        Ok(Self::new(socket, came.next()))
     }
 
     /// Takes the socket of a warm process, if one came.
@@ -64,6 +54,11 @@ impl Channel {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether a whole line has come already.
+    pub(super) fn has_line(&self) -> bool {
+        self.pending.contains(&b'\n')
     }
 
     /// Takes what has come, without waiting.

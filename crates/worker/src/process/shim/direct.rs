@@ -78,7 +78,7 @@ fn run_halves(mut channel: Channel, spec: &ShimSpec, held_in: &Held) -> Half {
             handover::close_to_others();
             let _ = job::let_go_of_stdio();
             let tree = tree_of(group, None);
-            outer::keep(&channel, inner, Some(&tree));
+            outer::keep(&channel, inner, Some(&tree), None);
             drop(held);
             if let Some(group) = group {
                 group.remove();

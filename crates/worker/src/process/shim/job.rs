@@ -20,7 +20,7 @@ pub(super) fn start(spec: &ShimSpec, groups: Vec<OwnedFd>) -> Result<Pid, StartF
     command.args(&spec.args).env_clear().current_dir(&spec.cwd);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
     let keeps_mounts = matches!(spec.contained_in, ContainedIn::Pidns);
-    JobEntry { parent: getpid(), groups, keeps_mounts }.arrange(&mut command);
+    JobEntry { parent: getpid(), groups, keeps_mounts, link: None }.arrange(&mut command);
     let child = command.spawn().map_err(|error| explain(spec, &error))?;
     // From here on the job is there, and has no business in the process that holds it.
     handover::close_to_others();

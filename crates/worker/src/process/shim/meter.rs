@@ -101,7 +101,7 @@ impl Meter {
         if most.is_none() && self.sampled.processes.is_none() {
             self.interval = self.interval.saturating_mul(2).min(LAST);
         }
-        let sample = sample::take(most.unwrap_or(u64::MAX))?;
+        let sample = sample::take(most.unwrap_or(u64::MAX));
         self.peak = self.peak.max(sample.memory);
         if most.is_some_and(|most| sample.memory > most) {
             return Some(ExceededLimit::Memory);

@@ -1,13 +1,13 @@
 //! What of the host's files a process sees that is not the worker's own.
 
-use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, CWD, Mode, OFlags, access, mkdirat, open};
+use rustix::fs::{Access, Mode, OFlags, access, mkdirat, open};
 use rustix::io::Errno;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_bind,
-    mount_change, mount_remount, move_mount, open_tree,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind, mount_change, mount_remount, move_mount, open_tree, unmount,
 };
 use rustix::thread::UnshareFlags;
 
@@ -23,15 +23,45 @@ pub(super) fn arrange_for_job(
     hidden: &[PathBuf],
     private_folder: Option<&Path>,
 ) -> Result<(), StartFailure> {
-    if !cover(hidden)? {
-        return Ok(());
+    if cover(hidden)? {
+        leave_alone_in_view(private_folder);
+        mount_own_proc();
     }
-    if let Some(folder) = private_folder {
-        let _ = leave_alone_in_view(folder);
+    Ok(())
+}
+
+/// The same for an interpreter that is started ahead of its attempt, which sees no attempt's folder until
+/// then.
+pub(super) fn arrange_ahead(hidden: &[PathBuf], attempts: &Path) -> Result<View, StartFailure> {
+    let has_own_mounts = cover(hidden)?;
+    let covered = has_own_mounts.then(|| CoveredFolder::cover(attempts).ok()).flatten();
+    if has_own_mounts {
+        mount_own_proc();
     }
+    Ok(View { has_own_mounts, covered })
+}
+
+/// What an interpreter sees that was started ahead.
+pub(super) struct View {
+    has_own_mounts: bool,
+    /// The folder of attempts.
+    covered: Option<CoveredFolder>,
+}
+
+impl View {
+    /// Lets it see its attempt's folder, and of those beside it only this one.
+    pub(super) fn show(&self, private_folder: Option<&Path>) {
+        let Some(folder) = private_folder.filter(|_| self.has_own_mounts) else { return };
+        match &self.covered {
+            Some(covered) if folder.parent() == Some(&covered.path) => covered.show(folder),
+            Some(_) | None => leave_alone_in_view(Some(folder)),
+        }
+    }
+}
+
+fn mount_own_proc() {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let _ = mount("proc", "/proc", "proc", flags, None);
-    Ok(())
 }
 
 /// The same for a process that attempts are forked from: it imports modules that a pack names, and
@@ -97,15 +127,55 @@ fn cannot_hide(path: &Path, error: Errno) -> StartFailure {
 }
 
 /// Covers the folder that `folder` is in, so that it seems to be the only one there.
-fn leave_alone_in_view(folder: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
-    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = open_tree(CWD, folder, clone)?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("tmpfs", parent, "tmpfs", flags, Some(c"mode=0700,size=64k,nr_inodes=16"))?;
-    let cover = open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    mkdirat(&cover, name, Mode::RWXU)?;
-    let moved = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&tree, c"", &cover, name, moved)?;
-    Ok(())
+fn leave_alone_in_view(folder: Option<&Path>) {
+    let Some(folder) = folder else { return };
+    if let Some(Ok(covered)) = folder.parent().map(CoveredFolder::cover) {
+        covered.show(folder);
+    }
+}
+
+/// A folder that seems to be empty.
+struct CoveredFolder {
+    path: PathBuf,
+    /// What is below the cover.
+    real: OwnedFd,
+    cover: OwnedFd,
+}
+
+impl CoveredFolder {
+    fn cover(path: &Path) -> Result<Self, Errno> {
+        let opened =
+            || open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        let real = opened()?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", path, "tmpfs", flags, Some(c"mode=0700,size=64k,nr_inodes=16"))?;
+        let path = path.to_owned();
+        match opened() {
+            Ok(cover) => Ok(Self { path, real, cover }),
+            Err(error) => {
+                uncover(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets one of the folders in it be seen. If that fails, all are: no attempt runs without its own.
+    fn show(&self, folder: &Path) {
+        if self.move_into_view(folder).is_err() {
+            uncover(&self.path);
+        }
+    }
+
+    fn move_into_view(&self, folder: &Path) -> Result<(), Errno> {
+        let name = folder.file_name().ok_or(Errno::INVAL)?;
+        let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(&self.real, name, clone)?;
+        mkdirat(&self.cover, name, Mode::RWXU)?;
+        let moved = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        move_mount(&tree, c"", &self.cover, name, moved)
+    }
+}
+
+fn uncover(path: &Path) {
+    let _ = unmount(path, UnmountFlags::DETACH);
 }

@@ -19,14 +19,11 @@ use rustix::process::{Pid, Signal, getegid, geteuid, set_parent_process_death_si
 use rustix::thread::UnshareFlags;
 
 use super::channel::Channel;
-use super::forked;
-use super::groups::{self, Half, LimitGroups};
-use super::job;
+use super::groups::{self, Desk, Half, LimitGroups};
 use super::meter::Meter;
-use super::mounts;
-use super::outer;
 use super::supervise::{Processes, Signs, Watch};
 use super::tree::Tree;
+use super::{forked, job, link, mounts, outer};
 use crate::process::cgroup::Group;
 use crate::process::handover;
 use crate::process::protocol::{Report, ShimSpec, StartFailure};
@@ -39,7 +36,11 @@ pub(super) fn run(channel: Channel, spec: &ShimSpec, warm: Option<OwnedFd>) -> i
         Ok(limits) => limits,
         Err(failure) => return channel.refuse(failure),
     };
-    match run_halves(channel, spec, &limits, warm) {
+    let groups = limits.as_slice();
+    let half = split(channel, None, |channel, lifeline| {
+        supervise(channel, Job { spec, limits: groups, warm }, lifeline)
+    });
+    match half {
         Half::Outer(code) => {
             limits.remove();
             code
@@ -48,11 +49,12 @@ pub(super) fn run(channel: Channel, spec: &ShimSpec, warm: Option<OwnedFd>) -> i
     }
 }
 
-fn run_halves(
+/// Forks the inner half, which does `work`, and stays as the outer one, which serves the desk. What
+/// `work` owns is closed in the outer half.
+pub(super) fn split(
     mut channel: Channel,
-    spec: &ShimSpec,
-    limits: &LimitGroups,
-    warm: Option<OwnedFd>,
+    desk: Option<&mut Desk>,
+    work: impl FnOnce(&mut Channel, OwnedFd) -> Result<(), StartFailure>,
 ) -> Half {
     let prepared = enter_namespace().and_then(|()| io::pipe());
     let forked = prepared.and_then(|lifeline| Ok((lifeline, sys::fork()?)));
@@ -60,18 +62,26 @@ fn run_halves(
         Ok((lifeline, Fork::Parent(inner))) => (lifeline, inner),
         Ok(((lifeline, held), Fork::Child)) => {
             drop(held);
-            let job = Job { spec, limits: limits.as_slice(), warm };
-            return Half::Inner(inner_main(&mut channel, job, lifeline.into()));
+            if let Some(desk) = desk {
+                desk.close();
+            }
+            return Half::Inner(match work(&mut channel, lifeline.into()) {
+                Ok(()) => 0,
+                Err(failure) => {
+                    channel.report(&Report::SpawnFailed(failure));
+                    1
+                }
+            });
         }
         Err(error) => {
             let failure = StartFailure::cannot("make a pid namespace", error);
             return Half::Outer(channel.refuse(failure));
         }
     };
-    drop((lifeline, warm));
+    drop((lifeline, work));
     handover::close_to_others();
     let _ = job::let_go_of_stdio();
-    outer::keep(&channel, inner, None);
+    outer::keep(&channel, inner, None, desk);
     drop(held);
     channel.report(&Report::Empty);
     Half::Outer(0)
@@ -99,21 +109,8 @@ struct Job<'a> {
     warm: Option<OwnedFd>,
 }
 
-fn inner_main(channel: &mut Channel, job: Job<'_>, lifeline: OwnedFd) -> i32 {
-    match supervise(channel, job, lifeline) {
-        Ok(()) => 0,
-        Err(failure) => {
-            channel.report(&Report::SpawnFailed(failure));
-            1
-        }
-    }
-}
-
-fn supervise(
-    channel: &mut Channel,
-    Job { spec, limits, warm }: Job<'_>,
-    lifeline: OwnedFd,
-) -> Result<(), StartFailure> {
+/// What the first process of a namespace does first. Returns its view of the world outside.
+pub(super) fn become_first(channel: &Channel) -> Result<OutsideView, StartFailure> {
     // A parent that died before this line is noticed by the lifeline.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| StartFailure::cannot("ask for the parent's death signal", error))?;
@@ -121,12 +118,22 @@ fn supervise(
     if let Some(init) = outside.own_pid {
         channel.report(&Report::Holding { init });
     }
+    Ok(outside)
+}
+
+fn supervise(
+    channel: &mut Channel,
+    Job { spec, limits, warm }: Job<'_>,
+    lifeline: OwnedFd,
+) -> Result<(), StartFailure> {
+    let outside = become_first(channel)?;
     let entrances = groups::entrances(limits)?;
     mounts::arrange_for_job(&spec.hidden, spec.private_folder.as_deref())?;
     let signs = Signs::new(spec.deadline_boot_ms)
         .map_err(|error| StartFailure::cannot("watch for signals", error))?;
     let meter = Meter::start(&spec.limits, limits);
-    let job = match warm.and_then(|warm| forked::start(channel, spec, &entrances, warm)) {
+    let forked = warm.map(|warm| forked::fork(spec, &entrances, warm));
+    let job = match forked.and_then(|ready| link::begin(channel, ready)) {
         Some(job) => job,
         None => {
             channel.report(&Report::Starting);
@@ -148,7 +155,7 @@ fn supervise(
 
 /// The proc of the world outside, kept open because the job gets one of its own: it tells
 /// which numbers our processes have there.
-struct OutsideView {
+pub(super) struct OutsideView {
     proc: Option<OwnedFd>,
     own_pid: Option<i32>,
 }
@@ -163,7 +170,7 @@ impl OutsideView {
         }
     }
 
-    fn first_child(&self) -> Option<i32> {
+    pub(super) fn first_child(&self) -> Option<i32> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let proc = self.proc.as_ref()?;
         let children = openat(proc, c"thread-self/children", flags, Mode::empty()).ok()?;

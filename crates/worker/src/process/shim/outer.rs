@@ -1,5 +1,6 @@
 //! The outer half of a shim. It starts nothing and obeys nothing: it is there for the case that
-//! the inner half, which serves the engine and holds the job, is killed or stopped by its job.
+//! the inner half, which serves the engine and holds the job, is killed or stopped by its job. Where the
+//! shim was there before its attempt, it also makes the groups of that.
 //!
 //! ```text
 //! engine ──▶ outer (waits) ──fork──▶ inner (serves the engine) ──▶ job ──▶ …
@@ -13,6 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
 use super::channel::Channel;
+use super::groups::Desk;
 use super::supervise::wait_on;
 use super::tree::Tree;
 use crate::clock::boot_now;
@@ -24,7 +26,12 @@ const INNER_MAX_MS: u64 = 300;
 
 /// Waits until the inner half has ended, and nothing of `tree` is left. Without a tree the
 /// kernel ends it with the inner half.
-pub(super) fn keep(channel: &Channel, inner: Pid, tree: Option<&Tree>) {
+pub(super) fn keep(
+    channel: &Channel,
+    inner: Pid,
+    tree: Option<&Tree>,
+    mut desk: Option<&mut Desk>,
+) {
     let mut outer = Supervisor { inner: Some(inner), engine_gone: false, pace: Pace::new() };
     // Without it, which only a host out of memory brings about, it looks from time to time.
     let children = SignalFd::new(&[Signal::CHILD]).ok();
@@ -44,7 +51,7 @@ pub(super) fn keep(channel: &Channel, inner: Pid, tree: Option<&Tree>) {
                 tree.into_iter().for_each(Tree::kill);
             }
         }
-        outer.wait(channel, children.as_ref());
+        outer.wait(channel, children.as_ref(), desk.as_deref_mut());
     }
 }
 
@@ -77,7 +84,7 @@ impl Supervisor {
         }
     }
 
-    fn wait(&mut self, channel: &Channel, children: Option<&SignalFd>) {
+    fn wait(&mut self, channel: &Channel, children: Option<&SignalFd>, desk: Option<&mut Desk>) {
         let mut fds = Vec::new();
         if let Some(children) = children {
             fds.push(PollFd::new(children, PollFlags::IN));
@@ -87,12 +94,21 @@ impl Supervisor {
             // What the engine says is for the inner half; that it has stopped speaking is for both.
             fds.push(PollFd::new(channel, PollFlags::RDHUP));
         }
+        let of_desk = fds.len();
+        if let Some(socket) = desk.as_ref().and_then(|desk| desk.socket()) {
+            fds.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
+        }
         let busy = self.engine_gone || self.inner.is_none() || children.is_none();
         let pause: Option<Timespec> = busy.then(|| self.pace.next());
         if wait_on(&mut fds, pause.as_ref()).is_err() {
             return;
         }
-        self.engine_gone |= fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        let fired = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        let (engine_gone, is_asked) = (at < of_desk && fired(at), fired(of_desk));
+        self.engine_gone |= engine_gone;
+        if let Some(desk) = desk.filter(|_| is_asked) {
+            desk.serve();
+        }
         while children.is_some_and(|children| children.next().is_some()) {}
     }
 }

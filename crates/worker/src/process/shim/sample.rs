@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::process::Pid;
 
-use crate::process::{descendants, sys};
+use crate::process::{descendants, memory};
 
 /// Memory and processes of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,12 +18,9 @@ pub(super) struct Sample {
 
 /// Looks at everything that descends from this process. Memory that processes share is counted once
 /// only if it seems to be more than `exact_above` in all: that takes the kernel a while.
-pub(super) fn take(exact_above: u64) -> Option<Sample> {
-    // Its number is that of the /proc which is mounted, whichever namespace it belongs to.
-    let own = fs::read_link("/proc/self").ok()?;
-    let own = Pid::from_raw(own.to_str()?.parse().ok()?)?;
-    let pids = descendants::of(own);
-    let private: Vec<u64> = pids.iter().map(|pid| private(*pid)).collect();
+pub(super) fn take(exact_above: u64) -> Sample {
+    let pids = descendants::of_this();
+    let private: Vec<u64> = pids.iter().map(|pid| memory::own_bytes(*pid).unwrap_or(0)).collect();
     let at_most: u64 = private.iter().sum();
     let memory = if pids.len() > 1 && at_most > exact_above {
         pids.iter().zip(private).map(|(pid, most)| proportional(*pid).unwrap_or(most)).sum()
@@ -31,21 +28,10 @@ pub(super) fn take(exact_above: u64) -> Option<Sample> {
         at_most
     };
     let processes = pids.iter().map(|pid| threads(*pid)).sum();
-    Some(Sample { memory, processes })
+    Sample { memory, processes }
 }
 
-/// Memory that is no file's; none for a process that has ended.
-fn private(pid: Pid) -> u64 {
-    let pages = read(pid, "statm").and_then(|text| {
-        let mut fields = text.split_whitespace().skip(1);
-        let (resident, shared): (u64, u64) =
-            (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-        Some(resident.saturating_sub(shared))
-    });
-    pages.unwrap_or(0).saturating_mul(sys::page_bytes())
-}
-
-/// The same, with what several processes share divided among them. Kernels before 5.4 do not say it.
+/// Memory that is its own, with what several processes share divided among them. Kernels before 5.4 do not say it.
 fn proportional(pid: Pid) -> Option<u64> {
     let text = read(pid, "smaps_rollup")?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss_Anon:"))?;
@@ -74,14 +60,15 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = Pid::from_child(&child);
         // It may still be on its way to its own program.
-        while private(pid) < 20_000 {
+        let private = || memory::own_bytes(pid).unwrap_or(0);
+        while private() < 20_000 {
             std::thread::yield_now();
         }
         assert_eq!(threads(pid), 1);
-        let sample = take(0).unwrap();
+        let sample = take(0);
         assert!(sample.processes >= 1 && sample.memory > 20_000, "{sample:?}");
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(private(pid), 0);
+        assert_eq!(private(), 0);
     }
 }

@@ -38,7 +38,7 @@ impl Signs {
     }
 
     /// Sets the deadline; one that has passed already fires at once.
-    fn arm(&self, boot_ms: u64) {
+    pub(super) fn arm(&self, boot_ms: u64) {
         // Zero would disarm the timer instead.
         let boot_ms = i64::try_from(boot_ms.max(1)).unwrap_or(i64::MAX);
         let at = Timespec { tv_sec: boot_ms / 1000, tv_nsec: (boot_ms % 1000) * 1_000_000 };

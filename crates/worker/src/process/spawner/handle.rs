@@ -1,7 +1,6 @@
 //! The engine's end of a spawner: starts it, asks it for shims, and replaces one that has ended.
 
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -10,15 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use outlast_core::time::{BootTime, Span};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, WaitOptions, waitpgid};
 
 use super::{LABEL_BYTES_MAX, ROOM, SUBCOMMAND};
 use crate::clock::boot_now;
-use crate::process::OwnProgram;
+use crate::process::{OwnProgram, descriptors};
 
 /// How long shims are made without a spawner after one was of no use: this host may not let it work.
 const RETRY_AFTER: Span = Span::from_secs(10);
@@ -88,22 +84,10 @@ impl Spawner {
 }
 
 /// Writes a request for a shim.
-pub(super) fn request(
-    spawner: &OwnedFd,
-    label: &str,
-    descriptors: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(io::Error::other("no room for descriptors"));
-    }
+pub(super) fn request(spawner: &OwnedFd, label: &str, sent: &[BorrowedFd<'_>]) -> io::Result<()> {
     let label = label.as_bytes();
     let label = label.get(..LABEL_BYTES_MAX - 1).unwrap_or(label);
-    let message = [IoSlice::new(label), IoSlice::new(b"\0")];
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    sendmsg(spawner, &message, &mut ancillary, flags)?;
-    Ok(())
+    descriptors::send(spawner, &[IoSlice::new(label), IoSlice::new(b"\0")], sent)
 }
 
 /// The spawner of this process, and what is left of those before it.

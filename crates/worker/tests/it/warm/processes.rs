@@ -7,10 +7,9 @@ use std::time::Duration;
 use outlast_worker::attempt::{Attempt, AttemptSpec, EndKind};
 use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
-use outlast_worker::warm::WarmRequest;
 use rustix::process::{Signal, kill_process, test_kill_process};
 
-use super::{Pack, ended, text, variables};
+use super::{EMPTY_ARCHIVE, Pack, ended, text, variables};
 use crate::support::{children_of, eventually};
 
 /// Modules that cannot be imported ahead, and what is said about them.
@@ -55,19 +54,14 @@ const UNFIT: [(&str, &str); 13] = [
 async fn what_cannot_be_imported_ahead_is_named_and_attempts_are_executed() {
     for (module, expected) in UNFIT {
         let pack = Pack::new(&["unfit"]).file("unfit.py", module).file("it.py", "print('ran')");
-        assert!(pack.process("it.py").is_none(), "none yet");
-        let began = boot_now();
+        assert!(pack.process().is_none(), "none yet");
         let ending = ended(pack.cold("it.py")).await;
         assert_eq!(text(&ending.output.stdout.bytes), "ran\n", "nothing waits");
-        while pack.processes.reasons().is_empty() {
-            assert!(boot_now().since(began).as_millis() < 20_000, "no reason came: {module}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        let reasons = pack.processes.reasons();
-        assert!(reasons.len() == 1 && reasons[0].1.starts_with(expected), "{module}: {reasons:?}");
-        assert!(pack.process("it.py").is_none(), "it is not tried again at once");
+        let reasons = pack.reasons().await;
+        assert!(reasons.len() == 1 && reasons[0].starts_with(expected), "{module}: {reasons:?}");
+        assert!(pack.process().is_none(), "it is not tried again at once");
         eventually("its process has ended", || pack.pid().is_none());
-        assert_eq!(pack.processes.reasons(), reasons, "it is said once");
+        assert_eq!(pack.reasons().await, reasons, "it is said once");
     }
 }
 
@@ -76,28 +70,11 @@ async fn a_file_that_jobs_must_not_see_is_hidden_from_imports_too() {
     let token = tempfile::NamedTempFile::new().unwrap();
     fs::write(token.path(), "token").unwrap();
     let looks = format!("found = open({:?}).read()", token.path().display().to_string());
-    let pack = Pack::new(&["looks"])
+    let mut pack = Pack::new(&["looks"])
         .file("looks.py", &looks)
         .file("it.py", "import looks; print([looks.found])");
-    let find = || {
-        pack.processes.find(WarmRequest {
-            key: pack.key.clone(),
-            environment: None,
-            script: pack.path("it.py"),
-            variables: &variables(),
-            containment: Containment::Pidns,
-            hidden: vec![token.path().to_owned()],
-        })
-    };
-    let began = boot_now();
-    let warm = loop {
-        if let Some(warm) = find() {
-            break warm;
-        }
-        assert!(boot_now().since(began).as_millis() < 20_000, "{:?}", pack.processes.reasons());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    };
-    let ending = ended(AttemptSpec { warm: Some(warm), ..pack.cold("it.py") }).await;
+    pack.hidden.push(token.path().to_owned());
+    let ending = ended(pack.warm("it.py").await).await;
     assert_eq!(text(&ending.output.stdout.bytes), "['']\n");
 }
 
@@ -178,12 +155,48 @@ async fn a_warm_process_is_replaced_when_the_pack_or_its_environment_changes() {
     assert_eq!(text(&ending.output.stdout.bytes), "2000\n");
     eventually("the one before has ended", || test_kill_process(before).is_err());
     let second = pack.pid().unwrap();
+    // One that runs in no environment stays: it may be of another action.
+    pack.key.environment = Some("/one".into());
+    ended(pack.warm("it.py").await).await;
+    assert_eq!(pack.pids().len(), 2);
     pack.key.environment = Some("/another".into());
     ended(pack.warm("it.py").await).await;
-    eventually("the second has ended", || test_kill_process(second).is_err());
-    let third = pack.pid().unwrap();
+    eventually("that of the first environment has ended", || pack.pids().len() == 2);
+    assert!(test_kill_process(second).is_ok());
     pack.processes.end_all();
-    eventually("the third has ended", || test_kill_process(third).is_err());
+    eventually("all have ended", || pack.pids().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn actions_of_one_pack_with_other_settings_do_not_end_each_others_warm_process() {
+    let mut pack = Pack::new(&["json"]).file("it.py", "print('ran')");
+    ended(pack.warm("it.py").await).await;
+    let first = pack.pid().unwrap();
+    let own = pack.key.clone();
+    pack.key.idle = Duration::from_secs(30);
+    ended(pack.warm("it.py").await).await;
+    pack.key = own;
+    let found = pack.process();
+    assert!(found.is_some(), "the first one serves on");
+    assert!(pack.pids().contains(&first) && pack.pids().len() == 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attempt_that_cannot_be_forked_says_nothing_for_its_warm_process() {
+    let pack = Pack::new(&[]).file("it.py", "print('ran')").file("it.zip", EMPTY_ARCHIVE);
+    // Five attempts in a row that were not forked say that none will be.
+    for _ in 0..4 {
+        ended(pack.warm("it.zip").await).await;
+    }
+    let mut env = variables();
+    for name in ["ONE", "OTHER"] {
+        env.push((name.to_owned(), "x".repeat(70 * 1024)));
+    }
+    let ending = ended(AttemptSpec { env, ..pack.warm("it.py").await }).await;
+    assert_eq!(text(&ending.output.stdout.bytes), "ran\n", "it is executed");
+    ended(pack.warm("it.zip").await).await;
+    let reasons = pack.reasons().await;
+    assert!(reasons[0].starts_with("none can be forked: "), "{reasons:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,15 +223,7 @@ async fn where_no_pid_namespace_holds_jobs_they_are_executed() {
     let (pack, other) = (Pack::new(&["json"]), Pack::new(&["json"]));
     let (pack, other) = (pack.file("it.py", "print('ran')"), other.file("it.py", "print('ran')"));
     for containment in [Containment::Cgroup, Containment::Subreaper] {
-        let request = WarmRequest {
-            key: pack.key.clone(),
-            environment: None,
-            script: pack.path("it.py"),
-            variables: &variables(),
-            containment,
-            hidden: Vec::new(),
-        };
-        assert!(pack.processes.find(request).is_none());
+        assert!(pack.process_in(containment).is_none());
         // Whatever the shim is given, it forks into no other containment.
         let warm = other.warm("it.py").await;
         let ending = ended(AttemptSpec { containment, ..warm }).await;

@@ -48,7 +48,7 @@ const REAP_MAX: Duration = Duration::from_secs(1);
 /// Runs one attempt to its ending.
 pub(super) async fn run(
     mut spec: AttemptSpec,
-    commands: mpsc::Receiver<Command>,
+    mut commands: mpsc::Receiver<Command>,
     chunks: mpsc::UnboundedSender<Output>,
 ) -> AttemptEnd {
     let started = boot_now();
@@ -58,14 +58,39 @@ pub(super) async fn run(
             return never_started(started, StartFailure::of_call("cannot launch a shim", &error));
         }
     };
+    // A launch may have taken seconds: the lease was renewed since, or is over.
+    let asked = asked_meanwhile(&mut spec, &mut commands);
+    if spec.deadline.is_some_and(|deadline| deadline <= boot_now()) {
+        launched.process.kill_group();
+        launched.process.reap(REAP_MAX).await;
+        return never_started(started, StartFailure::of_host("its lease was over before it began"));
+    }
     let (mut task, stdin) =
         AttemptTask::arm(&spec, launched, &placed.contained_in, commands, chunks);
     task.started = started;
+    for command in asked {
+        task.obey(Some(command), Instant::now());
+    }
     // Only now, with everything armed that can end the attempt, does anything flow to it.
     let feeder = task.feed(spec, placed, stdin);
     let tree_empty = task.until_empty().await;
     feeder.abort();
     task.conclude(tree_empty).await
+}
+
+/// Takes the latest deadline that has been ordered by now, and returns what else was.
+fn asked_meanwhile(
+    spec: &mut AttemptSpec,
+    commands: &mut mpsc::Receiver<Command>,
+) -> Vec<Command> {
+    let mut others = Vec::new();
+    while let Ok(command) = commands.try_recv() {
+        match command {
+            Command::Deadline(deadline) => spec.deadline = Some(deadline),
+            other => others.push(other),
+        }
+    }
+    others
 }
 
 async fn prepare(spec: &mut AttemptSpec) -> io::Result<(Launched, Placed)> {

@@ -298,6 +298,32 @@ fn frozen_engine_does_not_keep_a_subreaper_tree_past_its_deadline() {
     check_frozen_engine(Containment::Subreaper);
 }
 
+/// Its launch may have taken longer than the lease had left. It was executed and killed at once, and might
+/// have done something until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn job_whose_lease_is_over_before_it_begins_is_not_executed() {
+    for containment in Containment::ALL {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("it ran");
+        let (script, job) = (format!("echo > '{}'", file.display()), marker());
+        let deadline = Some(boot_now());
+        let spec = AttemptSpec { containment, deadline, ..shell_marked(&script, &job) };
+        let end = Attempt::spawn(spec).finished().await;
+        assert!(matches!(end.kind, EndKind::SpawnFailed(_)), "{containment}: {:?}", end.kind);
+        assert!(!end.executed && end.tree_empty, "{containment}");
+        assert!(!file.exists() && survivors(&job).is_empty(), "{containment}");
+    }
+}
+
+/// A renewal that comes while it is launched counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn deadline_that_is_renewed_during_the_launch_holds() {
+    let spec = AttemptSpec { deadline: Some(boot_now()), ..shell_marked("true", "job") };
+    let attempt = Attempt::spawn(spec);
+    attempt.handle().extend_deadline(boot_now().after(Span::from_secs(60)));
+    assert_eq!(attempt.finished().await.kind, EndKind::Exited { code: 0 });
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn renewed_deadline_replaces_the_earlier_one() {
     let deadline = boot_now().after(Span::from_millis(600));

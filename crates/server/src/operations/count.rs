@@ -35,15 +35,18 @@ pub(crate) async fn count(
     definition: &Definition,
     as_of: Option<Timestamp>,
 ) -> Result<Counted, OperationError> {
+    let begun = Instant::now();
     if as_of.is_none() {
-        let page = Page { limit: EXAMPLES, cursor: None };
-        let first = engine.store().jobs(definition.query(page)?).await?;
-        if let Some(matched) = first.total {
-            return Ok(Counted { matched, is_exact: true, examples: first.jobs });
+        let mut page = engine.store().jobs(definition.query(examples_from(None))?).await?;
+        if let Some(matched) = page.total {
+            // Jobs that do not match may be newer than all that do.
+            while page.jobs.is_empty() && page.next.is_some() && begun.elapsed() < COUNT_LIMIT {
+                page = engine.store().jobs(definition.query(examples_from(page.next))?).await?;
+            }
+            return Ok(Counted { matched, is_exact: true, examples: page.jobs });
         }
     }
     let rule = definition.rule(as_of.unwrap_or(Timestamp(i64::MAX)));
-    let begun = Instant::now();
     let mut counted = Counted { matched: 0, is_exact: true, examples: Vec::new() };
     let mut cursor = None;
     loop {
@@ -70,6 +73,10 @@ pub(crate) async fn count(
             return Ok(Counted { is_exact: false, ..counted });
         }
     }
+}
+
+fn examples_from(cursor: Option<String>) -> Page {
+    Page { limit: EXAMPLES, cursor }
 }
 
 /// Returns how many match now, where the live counts tell.

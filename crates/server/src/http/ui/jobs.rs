@@ -6,13 +6,14 @@ use outlast_core::job::State;
 use outlast_dashboard::pages::{BulkLink, Filter, JobRow, JobsPage, StateCount, html};
 use outlast_dashboard::{Flash, Place};
 use outlast_store::record::JobRecord;
+use outlast_wire::Fault;
 
 use super::operations::{self, Bulk};
 use super::{frame, job, numbers};
 use crate::hidden::HiddenKeys;
 use crate::http::error::ApiError;
 use crate::http::executions;
-use crate::http::request::ApiRequest;
+use crate::http::request::{ApiRequest, decoded};
 pub(super) use crate::http::request::encoded;
 
 /// Most rows of a page.
@@ -21,6 +22,7 @@ const ROWS_MAX: u32 = 50;
 const WHY_MAX: usize = 200;
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
+    filters_only(req)?;
     let filter = filter(req);
     let mut query = executions::asked(req).await?;
     query.page.limit = query.page.limit.min(ROWS_MAX);
@@ -62,6 +64,9 @@ fn filter(req: &ApiRequest) -> Filter {
     }
 }
 
+/// The names of the other parameters of these pages.
+const OTHERS: [&str; 4] = ["kind", "cursor", "limit", "done"];
+
 /// The names of the parameters that say which jobs are listed, besides `key`.
 pub(super) const FIELDS: [&str; 11] = [
     "status",
@@ -76,6 +81,27 @@ pub(super) const FIELDS: [&str; 11] = [
     "created_after",
     "created_before",
 ];
+
+/// Refuses a filter that there is not, and one that is given twice: left out, it would select more jobs.
+pub(super) fn filters_only(req: &ApiRequest) -> Result<(), Fault> {
+    let query = req.parts().uri.query().unwrap_or_default();
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut seen = Vec::new();
+    for (name, value) in pairs.map(|(name, value)| (decoded(name), value)) {
+        let is_filter = FIELDS.contains(&name.as_str());
+        if !is_filter && name != "key" && !OTHERS.contains(&name.as_str()) {
+            let problem = format!("is no filter; there are {}, key", FIELDS.join(", "));
+            return Err(Fault::field(&name, problem));
+        }
+        if is_filter && !value.is_empty() {
+            if seen.contains(&name) {
+                return Err(Fault::rule(&name, "is given twice, and a job has one"));
+            }
+            seen.push(name);
+        }
+    }
+    Ok(())
+}
 
 /// Writes a query that lists the jobs that a request lists, of which some have no field in the form.
 fn query_of(req: &ApiRequest, cursor: Option<String>) -> String {

@@ -231,6 +231,7 @@ fn filter_of(req: &ApiRequest) -> Result<Value, Fault> {
 
 /// Asks before an operation begins: how many jobs, which, and some of them.
 pub(super) async fn asks(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
+    super::jobs::filters_only(req)?;
     let body = json!({"kind": req.query("kind"), "filter": filter_of(req)?}).to_string();
     let now = req.app.now().await?;
     let request = outlast_wire::operation::read(body.as_bytes(), now)?;
@@ -272,6 +273,7 @@ fn may(frame: &Frame, kind: OperationKind) -> bool {
 
 /// Says how many match, as far as that is known.
 fn sentence_of(counted: &Counted, jobs: &str) -> String {
+    let jobs = jobs.strip_prefix("all ").unwrap_or(jobs);
     match (counted.matched, counted.is_exact) {
         (0, true) => format!("None of the {jobs}."),
         (0, false) => format!("None so far of the {jobs}: only the newest jobs were looked at."),

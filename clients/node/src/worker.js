@@ -67,6 +67,7 @@ export class Worker {
   #wasOrderedToEnd = false;
   #isDraining = false;
   #isQuiet = false;
+  #hasCrashed = false;
   #wasOrderedQuiet = false;
   // Jobs are fetched once the server knows the worker.
   #isKnown = false;
@@ -149,6 +150,8 @@ export class Worker {
       this.#wake();
     };
     const handlers = { SIGTERM: onStop, SIGINT: onStop, SIGTSTP: quiet(true), SIGCONT: quiet(false) };
+    // Nothing catches it, so the process ends; other jobs do not wait for their leases.
+    if (process.listenerCount("uncaughtException") === 0) handlers.uncaughtException = this.#crash;
     for (const [name, handler] of Object.entries(handlers)) process.on(name, handler);
     return () => {
       for (const [name, handler] of Object.entries(handlers)) process.off(name, handler);
@@ -236,6 +239,14 @@ export class Worker {
    * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
    * What other handlers have come to is reported as well. `code` is the exit code when all was.
    */
+  /** Hands jobs back when an error has been caught by nobody. */
+  #crash = (error) => {
+    if (this.#hasCrashed) return;
+    this.#hasCrashed = true;
+    this.log(`an error was not caught, and ends the worker: ${error?.stack ?? error}`);
+    this.#handBackAndExit(1).catch(() => process.exit(1));
+  };
+
   async #handBackAndExit(code = 0) {
     await this.#thread.terminate();
     this.log("handlers do not end: the process ends with them");

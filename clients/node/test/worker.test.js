@@ -75,6 +75,7 @@ async function run(t, site, options) {
       return new Promise(() => {});
     });
     app.job("t", (job, wait = 0) => new Promise((resolve) => setTimeout(resolve, wait)));
+    app.job("crash", () => void setTimeout(() => Promise.reject(new Error("of nobody")), 100));
     app.job("busy", async (job, length = Infinity) => {
       await job.sleep(300);
       for (const end = Date.now() + length; Date.now() < end; );
@@ -231,6 +232,15 @@ describe("a worker", { concurrency: 4 }, () => {
     assert.deepEqual(await once(worker, "exit"), [0, null]);
     assert.equal(states.length, 2);
     for (const state of states) assert.match(state, /^$|\) Z /);
+  });
+
+  test("an error that nobody catches ends the worker when its jobs are handed back", async (t) => {
+    const jobs = [job("long", { args: [60_000] }), job("bad", { type: "crash" })];
+    const site = await play(t, jobs);
+    const worker = await run(t, site, "{ lease: 3000 }");
+    const [code] = await once(worker, "exit");
+    assert.equal(code, 1);
+    assert.ok(ends(site).includes("long shutdown"), String(ends(site)));
   });
 
   test("a handler that is deaf when the server is away ends with its process", async (t) => {

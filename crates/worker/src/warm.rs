@@ -189,7 +189,7 @@ pub struct WarmProcess {
 enum How {
     /// It forks the attempt.
     Forks(Serving),
-    /// It becomes the attempt, unless one that was told so before has done it.
+    /// It becomes the attempt, unless a clone of this has made it one already.
     Waits(Arc<Mutex<Option<Ahead>>>),
 }
 

@@ -36,9 +36,11 @@ fn parts_of(guardian: Pid) -> Vec<(Pid, String)> {
     while let Some((parent, _)) = found.get(next) {
         for child in children_of(*parent) {
             let shown = arguments(child).join(" ");
-            let word = shown.split(' ').nth(1).unwrap_or_default().to_owned();
-            if ["churn", "churn-warm", "spawner", "shim", "warm"].contains(&word.as_str()) {
-                found.push((child, word));
+            let word = shown.split(' ').nth(1).unwrap_or_default();
+            // An interpreter of Node.js that has only just been started.
+            let word = if word == "-e" { "warm" } else { word };
+            if ["churn", "churn-warm", "spawner", "shim", "warm"].contains(&word) {
+                found.push((child, word.to_owned()));
             }
         }
         next += 1;
@@ -63,8 +65,13 @@ fn kill_at_random(args: &[&str], marker: &str, kills: u32) -> BTreeSet<String> {
     for _ in 0..kills {
         // It ends with its guardian, and after five deaths of its engine.
         let host = worker.get_or_insert_with(|| Host::start(args));
-        eventually("jobs run", || !survivors(marker).is_empty());
-        let parts = parts_of(host.pid());
+        let pid = host.pid();
+        eventually("jobs run, or it ends", || !survivors(marker).is_empty() || is_gone(pid));
+        if is_gone(pid) {
+            end(worker.take(), marker);
+            continue;
+        }
+        let parts = parts_of(pid);
         let (pid, part) = &parts[chance.below(parts.len())];
         // One in eight kills takes the whole of it.
         let all = chance.below(8) == 0;
@@ -73,7 +80,7 @@ fn kill_at_random(args: &[&str], marker: &str, kills: u32) -> BTreeSet<String> {
             let _ = kill_process(*victim, Signal::KILL);
             killed.insert(part.clone());
         }
-        if all || part == "guardian" || is_gone(host.pid()) {
+        if all || part == "guardian" {
             end(worker.take(), marker);
         }
     }
@@ -99,7 +106,7 @@ const CHURNED_NODE: &str = r#"
 const { spawn } = require("child_process");
 const loop = "while :; do sleep 0.05; done";
 spawn("setsid", ["sh", "-c", loop, process.env.MARKER], { stdio: "ignore", detached: true }).unref();
-setTimeout(() => {}, Math.random() * 100);
+setTimeout(() => {}, Math.random() * 500);
 "#;
 
 fn check_random_kills_of_warm(runtime: Runtime, kills: u32) {

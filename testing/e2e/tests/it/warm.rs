@@ -267,7 +267,7 @@ fn modules_of_node_that_cannot_be_imported_ahead_are_named_once_and_jobs_run() {
 fn interpreters_that_wait_end_with_their_engine_their_guardian_and_their_worker() {
     let oven = Oven::of(Language::Node, NODE);
     let scene = oven.scene();
-    let mut worker = scene.worker_with(&oven.options());
+    let worker = scene.worker_with(&oven.options());
     let waiting = |guardian: ProcessId| {
         eventually("one waits", within(LEASE * 20), || {
             bake(&scene);

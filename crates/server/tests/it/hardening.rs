@@ -22,7 +22,7 @@ async fn an_oversize_body_is_refused() {
 }
 
 /// A client that is still sending does not read the answer: it saw its connection break, and sent it all
-/// again, for ever.
+/// again, forever.
 #[tokio::test]
 async fn oversize_body_is_taken_to_its_end_before_it_is_refused() {
     let api = Api::start();

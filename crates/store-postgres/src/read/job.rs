@@ -76,9 +76,7 @@ macro_rules! select_record {
              left join lateral (
                  select d.reason from dead_letter_row d where d.seq = j.seq offset 0
              ) d on true
-             left join lateral (
-                 select n.name from worker n where n.id = coalesce(a.worker, t.worker) offset 0
-             ) n on true ",
+             left join worker n on n.id = coalesce(a.worker, t.worker) ",
             $where
         )
     };

@@ -79,10 +79,7 @@ pub(super) async fn run(
 }
 
 /// Takes the latest deadline that has been ordered by now, and returns what else was.
-fn asked_meanwhile(
-    spec: &mut AttemptSpec,
-    commands: &mut mpsc::Receiver<Command>,
-) -> Vec<Command> {
+fn asked_meanwhile(spec: &mut AttemptSpec, commands: &mut mpsc::Receiver<Command>) -> Vec<Command> {
     let mut others = Vec::new();
     while let Ok(command) = commands.try_recv() {
         match command {

@@ -13,8 +13,8 @@ use super::{frame, job, numbers};
 use crate::hidden::HiddenKeys;
 use crate::http::error::ApiError;
 use crate::http::executions;
-use crate::http::request::{ApiRequest, decoded};
 pub(super) use crate::http::request::encoded;
+use crate::http::request::{ApiRequest, decoded};
 
 /// Most rows of a page.
 const ROWS_MAX: u32 = 50;

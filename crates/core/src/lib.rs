@@ -5,6 +5,7 @@
 //!
 //! Map:
 //! - [`job`]: what may happen to a job ([`job::decide`] is the one place that says so)
+//! - [`author`]: who changed something, and from where
 //! - [`bucket`]: what may be done at a rate
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
@@ -35,6 +36,7 @@
 )]
 #![warn(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+pub mod author;
 pub mod bucket;
 pub mod budget;
 pub mod containment;

@@ -412,6 +412,7 @@ mod tests {
     #[test]
     fn five_hundred_lanes_that_are_read_leave_no_trace_in_the_cursor() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),
@@ -452,6 +453,7 @@ mod tests {
     #[test]
     fn page_stops_at_a_batch_that_was_not_read_and_goes_on_with_it() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),
@@ -472,6 +474,7 @@ mod tests {
     #[test]
     fn page_whose_filter_matches_nothing_ends_after_so_many_events() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: vec!["worker.registered".to_owned()],
             queues: Vec::new(),

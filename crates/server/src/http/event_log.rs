@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use outlast_core::author::Author;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_store::event::{Event, EventName, EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store_rules::cursor::TimePosition;
@@ -43,7 +44,8 @@ pub(super) async fn asked(req: &ApiRequest) -> Result<EventQuery, ApiError> {
             Err(_name) => workers::find(&req.app, &name).await?.id,
         }),
     };
-    Ok(EventQuery { after: None, names, queues, job, worker, limit: PAGE })
+    let audit = req.flag("audit")?;
+    Ok(EventQuery { audit, after: None, names, queues, job, worker, limit: PAGE })
 }
 
 /// Returns a list of the query by either of its names.
@@ -222,7 +224,13 @@ fn data(object: &mut Object<'_>, event: &Event, worker_name: Option<&str>) {
     if let Some(name) = worker_name {
         object.text("worker_name", name);
     }
-    object.text("by", &event.by);
+    match event.author() {
+        Some(Author { who, from }) => {
+            object.text("by", who);
+            object.plain("from", from);
+        }
+        None => object.text("by", &event.by),
+    }
     object.text("evidence", &event.evidence);
     if let Some(code) = event.evidence.word() {
         object.text("evidence_code", code);

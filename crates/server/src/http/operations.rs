@@ -98,7 +98,7 @@ pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         };
         return Ok(ApiResponse::ok(preview(&definition, as_of, &counted)));
     }
-    let author = Author { by: req.by_from(), key: key.as_ref().map(IdempotencyKey::fingerprint) };
+    let author = Author { by: req.by(), key: key.as_ref().map(IdempotencyKey::fingerprint) };
     let begun = service::begin(engine, definition, author).await?;
     let now = engine.now().await?;
     Ok(match begun {
@@ -166,7 +166,7 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 pub(super) async fn stop(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let found = find(&mut req).await?;
     may(&req, found.definition.kind)?;
-    let stopped = service::stop(&req.app.engine, found.record.id, &req.by_from()).await?;
+    let stopped = service::stop(&req.app.engine, found.record.id, &req.by()).await?;
     Ok(ApiResponse::ok(document(&stopped, req.app.now().await?)))
 }
 

@@ -152,6 +152,7 @@ impl World {
     /// Which jobs an event of this name is about, each as often as there is one.
     async fn logged(&self, name: &str) -> Vec<JobId> {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: vec![name.to_owned()],
             queues: Vec::new(),

@@ -121,6 +121,7 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
 
     fn read(&mut self, reader: &mut Reader, limit: usize) -> usize {
         let query = EventQuery {
+            audit: false,
             after: reader.cursor.clone(),
             names: vec!["job.enqueued".into()],
             queues: Vec::new(),
@@ -229,6 +230,7 @@ fn check_events_of<H: Harness>(world: &mut World<'_, H>, job: JobId) {
     let other = world.job();
     world.add(other);
     let query = |job| EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),
@@ -285,7 +287,7 @@ fn events_that_a_later_build_has_added_are_passed_over<H: Harness>(world: &mut W
     world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
     let query = |after, limit| {
         let (names, queues, job) = (vec!["job.*".to_owned()], Vec::new(), Some(id));
-        EventQuery { after, names, queues, job, worker: None, limit }
+        EventQuery { audit: false, after, names, queues, job, worker: None, limit }
     };
     let kinds = |world: &World<'_, H>| {
         let newest = NewestQuery { of: query(None, 100), since: None, until: None, before: None };
@@ -321,8 +323,15 @@ fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>
     let names = |world: &World<'_, H>| {
         let job = Some(id);
         let all = (Vec::new(), Vec::new());
-        let query =
-            EventQuery { after: None, names: all.0, queues: all.1, job, worker: None, limit: 100 };
+        let query = EventQuery {
+            audit: false,
+            after: None,
+            names: all.0,
+            queues: all.1,
+            job,
+            worker: None,
+            limit: 100,
+        };
         let page = world.ask(world.store().events(query));
         page.events.into_iter().map(|(_, event)| event.kind).collect::<Vec<_>>()
     };
@@ -342,7 +351,7 @@ fn newest(of: EventQuery, before: Option<String>) -> NewestQuery {
 
 fn every(limit: u32) -> EventQuery {
     let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { after: None, names, queues, job: None, worker: None, limit }
+    EventQuery { audit: false, after: None, names, queues, job: None, worker: None, limit }
 }
 
 fn jobs_of(page: &NewestPage) -> Vec<JobId> {

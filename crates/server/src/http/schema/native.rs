@@ -178,6 +178,7 @@ pub(super) fn event() -> Value {
         ("worker_id?", uuid()),
         ("worker_name?", text()),
         ("by", text()),
+        ("from?", text()),
         ("evidence", text()),
         ("evidence_code?", evidence_code()),
     ]);

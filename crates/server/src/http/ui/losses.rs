@@ -86,6 +86,7 @@ pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<L
     let store = req.app.engine.store();
     let now = req.app.now().await?;
     let of = EventQuery {
+        audit: false,
         after: None,
         names: vec!["job.lost".to_owned()],
         queues: Vec::new(),

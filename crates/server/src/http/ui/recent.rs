@@ -57,6 +57,7 @@ impl RecentEvents {
         let mut kept = self.kept.lock().await;
         let query = NewestQuery {
             of: EventQuery {
+                audit: false,
                 after: None,
                 names: RARE.map(EventName::word).to_vec(),
                 queues: Vec::new(),

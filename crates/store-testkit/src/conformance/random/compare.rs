@@ -133,6 +133,7 @@ pub(super) fn reads<H: Harness>(
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
     both.dead_letters(filter)?;
     let query = || EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),

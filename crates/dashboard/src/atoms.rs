@@ -177,7 +177,7 @@ impl Status<'_> {
             "running" | "active" | "live" => '▶',
             "completed" | "healthy" | "stopped" | "drained" | "done" => '✓',
             "failed" | "timeout" | "abandoned" | "lost" | "lapsed" | "dead" | "discarded"
-            | "killed" | "unhealthy" => '✗',
+            | "killed" | "unhealthy" | "damaged" => '✗',
             "cancelled" | "skipped" | "gone" => '⊘',
             "paused" | "quiet" | "draining" => '⏸',
             "suspect" => '?',

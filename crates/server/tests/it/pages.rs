@@ -1,4 +1,4 @@
-//! Lists of long jobs: what they leave out, and where their pages end.
+//! Lists of long jobs: what they leave out, and where their pages end. How long pages of the dashboard are.
 
 use serde_json::{Value, json};
 
@@ -72,4 +72,27 @@ async fn dead_letters_leave_out_long_arguments_and_a_page_counts_their_errors() 
         next.clone_into(&mut cursor);
     }
     assert_eq!((letters, pages), (60, 2));
+}
+
+/// The page of a hundred queues once had 72 KB, and each update 16.
+#[tokio::test]
+async fn page_of_a_hundred_queues_and_its_updates_are_small() {
+    let api = Api::start();
+    for n in 0..100 {
+        for _ in 0..(n % 15) {
+            api.enqueue(json!({"queue": format!("mail.digest-{n}")})).await;
+        }
+        let delayed = json!({"queue": format!("mail.digest-{n}"), "delay_until": "+PT1H"});
+        api.enqueue(delayed).await;
+    }
+    // The snapshot is a second old at most.
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    let page = api.get("/queues").await;
+    assert_eq!(page.text.matches("data-testid=\"queue-mail.digest-").count(), 100);
+    assert!(page.text.len() <= 60 * 1024, "{} bytes", page.text.len());
+    let update = api.get("/live?page=queues").await;
+    assert!(update.text.len() <= 4 * 1024, "{} bytes: {}", update.text.len(), update.text);
+    let lines = update.expect(200)["cells"]["queues"].as_array().expect("lines").clone();
+    assert_eq!(lines.len(), 100);
+    assert!(lines.contains(&json!("mail.digest-14|○ open|14|1||||||")), "{lines:?}");
 }

@@ -16,6 +16,7 @@
 //! allows: clocks of writers differ a little, and no event is skipped for it.
 
 mod newest;
+mod rare;
 mod time_position;
 
 use std::cmp::Reverse;
@@ -29,6 +30,7 @@ pub use time_position::TimePosition;
 
 use crate::codec;
 pub use newest::Newest;
+pub use rare::{rare_of, rare_wanted};
 
 /// Batches and events looked at in one page at most, but for the rest of a batch: a rare filter must
 /// not read the whole log.

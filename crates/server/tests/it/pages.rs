@@ -1,6 +1,13 @@
 //! Lists of long jobs: what they leave out, and where their pages end. How long pages of the dashboard are.
 
+use std::sync::Arc;
+
+use outlast_core::budget::Budgets;
+use outlast_core::time::Span;
+use outlast_store::command::{Batch, BatchId, Command, Sweep};
+use outlast_store::store::Store as _;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::api::Api;
 
@@ -95,4 +102,45 @@ async fn page_of_a_hundred_queues_and_its_updates_are_small() {
     let lines = update.expect(200)["cells"]["queues"].as_array().expect("lines").clone();
     assert_eq!(lines.len(), 100);
     assert!(lines.contains(&json!("mail.digest-14|○ open|14|1||||||")), "{lines:?}");
+}
+
+/// The page once read what 8 MB of the log had, and said that there may have been more.
+#[tokio::test]
+async fn losses_are_on_pages_each_with_what_it_was_charged() {
+    let api = Api::start();
+    for _ in 0..60 {
+        api.enqueue(json!({})).await;
+    }
+    let fetch = json!({"queues": ["default"], "worker_id": "w", "count": 60,
+        "visibility_timeout_ms": 1_000});
+    let fetched = api.post("/ojs/v1/workers/fetch", fetch).await.expect(200);
+    assert_eq!(fetched["jobs"].as_array().map(Vec::len), Some(60));
+    api.clock.advance(2_000);
+    // The server itself has not watched for long enough to do it.
+    let sweep = Sweep { limit: 100, watched: Span::from_secs(86_400) };
+    let id = BatchId { server: Uuid::from_u128(7), n: 1 };
+    let commands = vec![Command::Sweep(sweep)];
+    let batch = Batch { id, jitter_seed: 0, budgets: Budgets::DEFAULT, commands };
+    api.store.apply(Arc::new(batch)).await.expect("it is swept");
+    let rows = |page: &str| page.matches("data-testid=\"loss\"").count();
+    let page = api.get("/losses").await.text;
+    assert_eq!(rows(&page), 50, "{page}");
+    assert!(
+        page.contains("<td>loss and failure</td>") && page.contains("<td>lease</td>"),
+        "{page}"
+    );
+    let href = page.split("href=\"").find(|rest| rest.contains(">Earlier losses<"));
+    let href = href.and_then(|rest| rest.split('"').next()).expect("a link");
+    let earlier = api.get(&format!("/{}", href.trim_start_matches("./"))).await.text;
+    assert_eq!(rows(&earlier), 10, "{earlier}");
+    assert!(!earlier.contains("Earlier losses") && !earlier.contains("data-grow"), "{earlier}");
+    // As the API has it.
+    let lost = api.get("/api/v1/events?newest=true&type=job.lost&limit=100").await.expect(200);
+    let lost = lost["data"].as_array().expect("events");
+    assert_eq!(lost.len(), 60);
+    let job = lost[0]["subject"].as_str().expect("a job");
+    let attempts = api.get(&format!("/api/v1/executions/{job}/attempts")).await.expect(200);
+    assert_eq!(attempts["data"][0]["charges"], json!(["loss", "failure"]));
+    let nonsense = api.get("/losses?before=nonsense").await;
+    assert_eq!(nonsense.status, 400, "{}", nonsense.text);
 }

@@ -110,6 +110,7 @@ pub(super) fn attempt() -> Value {
         ("started", or_null(time())),
         ("finished", or_null(time())),
         ("outcome", or_null(text())),
+        ("charges", or_null(list(one_of(&["interruption", "loss", "failure"])))),
         ("next_state", or_null(state())),
         ("error", any()),
         ("omitted?", object(&[("error", int())])),

@@ -70,7 +70,7 @@ impl RecentEvents {
             before: None,
         };
         let found = losses::newest(store, query).await?;
-        kept.add(found.events, found.is_whole, now);
+        kept.add(found.events, found.earlier.is_none(), now);
         Ok(RARE.map(|name| kept.count(name, now)))
     }
 }

@@ -359,7 +359,8 @@ impl<H: Harness> View<'_, H> {
                 limit: *limit,
             }),
             Wish::Queue { queue, paused } => {
-                let (queue, by) = (queue_name(*queue), "someone".into());
+                let by = "api: someone (test) from 192.0.2.7".into();
+                let queue = queue_name(*queue);
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
             }
             Wish::Bound { queue, max } => {

@@ -20,9 +20,11 @@
 //! - [`selector`]: which workers a job accepts
 //! - [`resources`]: what an attempt may use, and what it used
 //! - [`evidence`]: how an end is known
+//! - [`finding`]: what needs someone, by the names of alert rules
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`leadership`]: what one server does for all of them
 //! - [`unique`]: when a stored job stands in the way of a new one
+//! - [`words`]: numbers as people read them
 //! - [`worker`]: how a worker lives, drains and is given up
 //! - [`workflow`]: names of workflows, and how their items end
 //! - [`limits`]: every bound with its reason
@@ -41,6 +43,7 @@ pub mod bucket;
 pub mod budget;
 pub mod containment;
 pub mod evidence;
+pub mod finding;
 pub mod gate;
 pub mod id;
 pub mod job;
@@ -58,5 +61,6 @@ pub mod schedule;
 pub mod selector;
 pub mod time;
 pub mod unique;
+pub mod words;
 pub mod worker;
 pub mod workflow;

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use outlast_core::author::Author;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_store::event::{Event, EventName, EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::{Store, StoreError};
 use outlast_store_rules::cursor::TimePosition;
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
@@ -20,6 +21,8 @@ use super::{App, workers};
 pub(super) const PAGE: u32 = 200;
 /// Most pages read for one response: a filter that matches little must not take forever.
 const PAGES_MAX: usize = 4;
+/// How often the log is looked at for one page of the newest events.
+const LOOKS_MAX: usize = 4;
 
 /// Reads which events a request is about.
 pub(super) async fn filter(req: &mut ApiRequest) -> Result<EventQuery, ApiError> {
@@ -164,6 +167,29 @@ pub(crate) async fn read(
         query.limit = limit - got;
     }
     Ok((events, query.after))
+}
+
+/// Events with their places, the latest first, and the place before which there may be others.
+pub(super) struct Found {
+    pub(super) events: Vec<(String, Event)>,
+    pub(super) earlier: Option<String>,
+}
+
+/// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
+/// whether they match or not.
+pub(super) async fn newest(store: &dyn Store, mut query: NewestQuery) -> Result<Found, StoreError> {
+    let mut events = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        let page = store.newest_events(query.clone()).await?;
+        let got = u32::try_from(page.events.len()).unwrap_or(u32::MAX);
+        events.extend(page.events.into_iter().rev());
+        query.before = page.previous;
+        query.of.limit = query.of.limit.saturating_sub(got);
+        if query.before.is_none() || query.of.limit == 0 {
+            break;
+        }
+    }
+    Ok(Found { events, earlier: query.before })
 }
 
 /// Writes an event in the OJS format.

@@ -374,6 +374,17 @@ pub(super) fn doctor() -> Value {
         ("store_time", time()),
         ("store", store),
         ("skew", list(text())),
+        (
+            "findings",
+            list(object(&[
+                ("rule", text()),
+                ("stands_still", flag()),
+                ("what", text()),
+                ("evidence", text()),
+                ("fix", text()),
+                ("page", text()),
+            ])),
+        ),
         ("untaken", rows()),
         ("isolated", rows()),
         ("queues", rows()),

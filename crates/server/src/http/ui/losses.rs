@@ -9,12 +9,11 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
 use outlast_dashboard::pages::sheet::{Cell, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
-use outlast_store::event::{Event, EventName, EventQuery, NewestQuery};
+use outlast_store::event::{EventName, EventQuery, NewestQuery};
 use outlast_store::record::AttemptRecord;
-use outlast_store::{Store, StoreError};
 
 use super::job::charge;
-use super::jobs::encoded;
+use super::jobs::{encoded, short};
 use super::sheet::{self, Head};
 use crate::http::error::ApiError;
 use crate::http::event_log;
@@ -24,8 +23,6 @@ use crate::http::request::ApiRequest;
 const SINCE: Span = Span::from_secs(24 * 3600);
 /// How many losses are shown, the latest ones.
 const LOSSES_MAX: u32 = 50;
-/// How often the log is looked at for one page.
-const LOOKS_MAX: usize = 4;
 /// From how many losses on a type or a worker is worth a line.
 const MANY: usize = 2;
 
@@ -61,29 +58,6 @@ pub(super) struct Losses {
     pub(super) earlier: Option<String>,
 }
 
-/// Events with their places, the latest first, and the place before which there may be others.
-pub(super) struct Found {
-    pub(super) events: Vec<(String, Event)>,
-    pub(super) earlier: Option<String>,
-}
-
-/// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
-/// whether they match or not.
-pub(super) async fn newest(store: &dyn Store, mut query: NewestQuery) -> Result<Found, StoreError> {
-    let mut events = Vec::new();
-    for _ in 0..LOOKS_MAX {
-        let page = store.newest_events(query.clone()).await?;
-        let got = u32::try_from(page.events.len()).unwrap_or(u32::MAX);
-        events.extend(page.events.into_iter().rev());
-        query.before = page.previous;
-        query.of.limit = query.of.limit.saturating_sub(got);
-        if query.before.is_none() || query.of.limit == 0 {
-            break;
-        }
-    }
-    Ok(Found { events, earlier: query.before })
-}
-
 /// Reads losses of the last day, the latest first: of all workers or one, and those before a place in the log.
 pub(super) async fn read(
     req: &ApiRequest,
@@ -104,7 +78,7 @@ pub(super) async fn read(
     let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
     let has_place = before.is_some();
     let query = NewestQuery { of, since: Some(since), until: None, before };
-    let found = newest(store.as_ref(), query).await;
+    let found = event_log::newest(store.as_ref(), query).await;
     let found = found.map_err(|error| ApiError::of_page(error, has_place))?;
     let mut attempts: HashMap<JobId, Vec<AttemptRecord>> = HashMap::new();
     let mut losses = Vec::new();
@@ -180,7 +154,7 @@ fn row(root: &str, loss: &Loss) -> Row {
             Cell::Text(loss.job_type.clone()),
             sheet::worker(root, loss.worker, loss.worker_name.as_deref()),
             Cell::Text(loss.code.to_owned()),
-            Cell::Text(super::jobs::short(&loss.evidence, 200)),
+            Cell::Text(short(&loss.evidence, 200)),
             Cell::Text(loss.charged.clone()),
             again.map_or_else(none, |it| sheet::worker(root, it.worker, it.worker_name.as_deref())),
             Cell::Text(again.map(|it| Lasting(it.after).to_string()).unwrap_or_default()),
@@ -221,7 +195,7 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     ];
     for (name, of) in groups {
         let rows = by(of).into_iter().map(|(what, count)| Row {
-            key: super::jobs::encoded(&what),
+            key: encoded(&what),
             testid: None,
             cells: vec![Cell::Text(what), Cell::Count(u64::try_from(count).unwrap_or(u64::MAX))],
         });

@@ -61,6 +61,7 @@ table outlast.attempt_row partition by RANGE (finished)
     pack_digest text
     peak_memory bigint
     cpu_ms bigint
+    charge smallint
     attempt_row_pkey PRIMARY KEY (seq, epoch, finished)
 
 table outlast.batch_slot with (fillfactor=10, autovacuum_vacuum_threshold=1000)
@@ -145,8 +146,10 @@ table outlast.event_batch partition by RANGE (at)
     server uuid not null
     at bigint not null
     body text not null
+    rare bigint
     event_batch_pkey PRIMARY KEY (lane, n, at)
     CREATE INDEX event_batch_at ON ONLY outlast.event_batch USING btree (at)
+    CREATE INDEX event_batch_rare ON ONLY outlast.event_batch USING btree (at, lane, n) WHERE (rare IS DISTINCT FROM 0)
 
 table outlast.event_lane
     id bigint not null

@@ -14,6 +14,8 @@ CREATE INDEX class_block_block on class_block (block);
 
 CREATE INDEX dead_letter_unhandled on dead_letter_row (seq) where unhandled = 1;
 
+CREATE INDEX event_batch_rare on event_batch (lane, n) where rare is not 0;
+
 CREATE INDEX finished_at on finished (at);
 
 CREATE INDEX finished_failed on finished (seq) where state <> 'completed';
@@ -108,7 +110,7 @@ CREATE TABLE attempt_row (
     evidence text not null,
     -- The evidence as one word, for programs.
     evidence_code text,
-    pack_digest text, peak_memory integer, cpu_ms integer,
+    pack_digest text, peak_memory integer, cpu_ms integer, charge integer,
     primary key (seq, epoch)
 ) without rowid;
 
@@ -167,7 +169,7 @@ CREATE TABLE event_batch (
     n integer not null,
     server blob not null,
     at integer not null,
-    body text not null,
+    body text not null, rare integer,
     primary key (lane, n)
 ) without rowid;
 

@@ -20,6 +20,63 @@ pub struct Spent {
     pub interruptions: u32,
 }
 
+/// What an attempt that has ended was charged: which of the counts of [`Spent`] it raised. An attempt may be
+/// charged twice: the silence of a plain client is a loss and a failure, and a shutdown beyond what is free is
+/// an interruption and a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a budget that was charged or not")]
+pub struct Charge {
+    /// A retry is used up.
+    pub failure: bool,
+    /// A loss is.
+    pub loss: bool,
+    /// An interruption is.
+    pub interruption: bool,
+}
+
+impl Charge {
+    const FAILURE: u8 = 1;
+    const LOSS: u8 = 2;
+    const INTERRUPTION: u8 = 4;
+
+    /// Returns what raised the counts of a life from `before` to `after`.
+    #[must_use]
+    pub const fn of(before: Spent, after: Spent) -> Self {
+        Self {
+            failure: after.failures > before.failures,
+            loss: after.losses > before.losses,
+            interruption: after.interruptions > before.interruptions,
+        }
+    }
+
+    /// Returns it as a number, as it is stored.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        let Self { failure, loss, interruption } = self;
+        let failure = if failure { Self::FAILURE } else { 0 };
+        let loss = if loss { Self::LOSS } else { 0 };
+        let interruption = if interruption { Self::INTERRUPTION } else { 0 };
+        failure | loss | interruption
+    }
+
+    /// Reads such a number.
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Self {
+        Self {
+            failure: bits & Self::FAILURE != 0,
+            loss: bits & Self::LOSS != 0,
+            interruption: bits & Self::INTERRUPTION != 0,
+        }
+    }
+
+    /// Returns a word for each budget that was charged.
+    pub fn words(self) -> impl Iterator<Item = &'static str> {
+        let Self { failure, loss, interruption } = self;
+        let all = [(interruption, "interruption"), (loss, "loss"), (failure, "failure")];
+        all.into_iter().filter(|(is_charged, _)| *is_charged).map(|(_, word)| word)
+    }
+}
+
 /// How much the operator allows. The failure budget is the job's own `max_attempts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgets {
@@ -54,4 +111,26 @@ pub enum ScheduledTimeout {
     Never,
     /// It fails after this long without an eligible live worker.
     After(Span),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charge_is_what_rose_and_is_read_back() {
+        let before = Spent { failures: 1, losses: 2, interruptions: 3 };
+        let raised: [(Spent, &[&str]); 5] = [
+            (before, &[]),
+            (Spent { failures: 2, ..before }, &["failure"]),
+            (Spent { losses: 3, ..before }, &["loss"]),
+            (Spent { failures: 2, losses: 3, ..before }, &["loss", "failure"]),
+            (Spent { failures: 2, interruptions: 4, ..before }, &["interruption", "failure"]),
+        ];
+        for (after, words) in raised {
+            let charge = Charge::of(before, after);
+            assert_eq!(charge.words().collect::<Vec<_>>(), words);
+            assert_eq!(Charge::from_bits(charge.bits()), charge);
+        }
+    }
 }

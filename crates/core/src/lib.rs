@@ -5,6 +5,7 @@
 //!
 //! Map:
 //! - [`job`]: what may happen to a job ([`job::decide`] is the one place that says so)
+//! - [`author`]: who changed something, and from where
 //! - [`bucket`]: what may be done at a rate
 //! - [`budget`]: the three budgets an ended attempt may be charged to
 //! - [`retry`]: when a failed job is tried again
@@ -19,9 +20,11 @@
 //! - [`selector`]: which workers a job accepts
 //! - [`resources`]: what an attempt may use, and what it used
 //! - [`evidence`]: how an end is known
+//! - [`finding`]: what needs someone, by the names of alert rules
 //! - [`lease`]: who may speak for an attempt, and when time alone may end that right
 //! - [`leadership`]: what one server does for all of them
 //! - [`unique`]: when a stored job stands in the way of a new one
+//! - [`words`]: numbers as people read them
 //! - [`worker`]: how a worker lives, drains and is given up
 //! - [`workflow`]: names of workflows, and how their items end
 //! - [`limits`]: every bound with its reason
@@ -35,10 +38,12 @@
 )]
 #![warn(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
+pub mod author;
 pub mod bucket;
 pub mod budget;
 pub mod containment;
 pub mod evidence;
+pub mod finding;
 pub mod gate;
 pub mod id;
 pub mod job;
@@ -56,5 +61,6 @@ pub mod schedule;
 pub mod selector;
 pub mod time;
 pub mod unique;
+pub mod words;
 pub mod worker;
 pub mod workflow;

@@ -130,6 +130,13 @@
     const empty = table.parentElement.querySelector(".empty");
     if (empty && rows.length) empty.hidden = true;
   };
+  // A part of a line: nothing is a zero.
+  const part = (text) =>
+    text === "\\e" ? "" : text.replace(/\\([\\p])/g, (_, mark) => (mark === "p" ? "|" : mark)) || "0";
+  const show = (it, text) => {
+    write(it, text);
+    if (it.classList.contains("state")) it.dataset.state = text.split(" ").pop();
+  };
   const apply = (live) => {
     document.querySelectorAll("[data-live]").forEach((it) => {
       const text = live.texts[it.dataset.live];
@@ -138,15 +145,17 @@
         if (it.dateTime !== text) { it.dateTime = text; tell(it); }
         return;
       }
-      write(it, text);
-      if (it.classList.contains("state")) it.dataset.state = text.split(" ").pop();
+      show(it, text);
     });
     // An order goes with the state that is shown.
     const status = live.texts.status && live.texts.status.split(" ").pop();
     if (status) document.querySelectorAll("input[name=if_status]").forEach((it) => { it.value = status; });
     document.querySelectorAll("table[data-rows]").forEach((table) => {
-      const keys = live.rows && live.rows[table.dataset.rows];
+      const lines = live.cells && live.cells[table.dataset.rows];
+      const parts = lines && lines.map((line) => line.split("|").map(part));
+      const keys = parts ? parts.map(([key]) => key) : live.rows && live.rows[table.dataset.rows];
       if (!keys) return;
+      const cells = new Map((parts || []).map(([key, ...texts]) => [key, texts]));
       const whole = live.whole && live.whole[table.dataset.rows];
       if (whole) grow(table, whole);
       const there = new Set(keys);
@@ -154,6 +163,10 @@
       table.querySelectorAll("[data-row]").forEach((tr) => {
         shown.add(tr.dataset.row);
         tr.classList.toggle("gone", !there.has(tr.dataset.row));
+        const texts = cells.get(tr.dataset.row) || [];
+        tr.querySelectorAll("[data-c]").forEach((td, at) => {
+          if (texts[at] !== undefined) show(td, texts[at]);
+        });
       });
       const fresh = keys.filter((key) => !shown.has(key)).length;
       const note = table.parentElement.querySelector(".new");

@@ -6,6 +6,8 @@ use std::fmt;
 
 use askama::filters::HtmlSafe;
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::words;
+pub use outlast_core::words::counted;
 use outlast_wire::time::Rfc3339;
 
 /// A text inside HTML.
@@ -99,22 +101,8 @@ pub struct Lasting(pub Span);
 
 impl fmt::Display for Lasting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = self.0.as_millis();
-        let s = ms / 1000;
-        match s {
-            0 => write!(f, "{ms} ms"),
-            1..=9 => write!(f, "{s}.{} s", ms % 1000 / 100),
-            10..=59 => write!(f, "{s} s"),
-            60..=3_599 => write!(f, "{} min{}", s / 60, rest(s % 60, "s")),
-            3_600..=86_399 => write!(f, "{} h{}", s / 3_600, rest(s % 3_600 / 60, "min")),
-            _ => write!(f, "{} d{}", s / 86_400, rest(s % 86_400 / 3_600, "h")),
-        }
+        fmt::Display::fmt(&words::Lasting(self.0), f)
     }
-}
-
-/// Returns the smaller of two units, if there is any of it.
-fn rest(count: u64, unit: &str) -> String {
-    if count == 0 { String::new() } else { format!(" {count} {unit}") }
 }
 
 impl HtmlSafe for Lasting {}
@@ -125,24 +113,11 @@ pub struct Count(pub u64);
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.0.to_string();
-        for (at, digit) in digits.char_indices() {
-            if at > 0 && (digits.len() - at).is_multiple_of(3) {
-                f.write_str(",")?;
-            }
-            write!(f, "{digit}")?;
-        }
-        Ok(())
+        fmt::Display::fmt(&words::Grouped(self.0), f)
     }
 }
 
 impl HtmlSafe for Count {}
-
-/// Returns a number with the words for one or for many: `1 job waits`, `2 jobs wait`.
-#[must_use]
-pub fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", Count(count), if count == 1 { one } else { many })
-}
 
 /// Numbers as bars of text, the highest for the largest; a blank for none.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +152,7 @@ impl Status<'_> {
             "running" | "active" | "live" => '▶',
             "completed" | "healthy" | "stopped" | "drained" | "done" => '✓',
             "failed" | "timeout" | "abandoned" | "lost" | "lapsed" | "dead" | "discarded"
-            | "killed" | "unhealthy" => '✗',
+            | "killed" | "unhealthy" | "damaged" => '✗',
             "cancelled" | "skipped" | "gone" => '⊘',
             "paused" | "quiet" | "draining" => '⏸',
             "suspect" => '?',

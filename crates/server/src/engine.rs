@@ -498,11 +498,6 @@ impl Engine {
         }
     }
 
-    /// Returns what claimable jobs of a class wait for, in words.
-    pub(crate) fn lack(&self, key: &ClassKey) -> String {
-        wait_reason::reason(key, key.isolated, self.shared())
-    }
-
     /// Returns why claimable jobs of a class are not taken; `None` when a worker takes them in
     /// turn.
     pub(crate) fn untaken(&self, key: &ClassKey) -> Option<Untaken> {

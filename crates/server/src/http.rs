@@ -23,6 +23,7 @@ mod error;
 mod event_log;
 mod events;
 mod executions;
+mod findings;
 pub(crate) mod gate;
 mod health;
 mod idempotency;
@@ -34,6 +35,7 @@ mod openapi;
 mod operations;
 mod orders;
 mod queues;
+mod recent;
 mod request;
 mod responder;
 mod response;
@@ -83,8 +85,8 @@ pub(crate) struct App {
     snapshots: Arc<Snapshots>,
     admission: Admission,
     started: BootTime,
-    /// Rare events of the last minutes, for the first page.
-    recent: Arc<ui::RecentEvents>,
+    /// What happened in the last minutes, for findings.
+    recent: Arc<recent::RecentEvents>,
     /// The latest updates of pages.
     updates: Arc<ui::Cache>,
     sign_ins: Arc<sign_in::SignIns>,

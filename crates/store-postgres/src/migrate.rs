@@ -51,6 +51,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0010_browser_sessions.sql"),
     },
     Migration { name: "0011_operations", text: include_str!("../migrations/0011_operations.sql") },
+    Migration {
+        name: "0012_charges_and_rare_events",
+        text: include_str!("../migrations/0012_charges_and_rare_events.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

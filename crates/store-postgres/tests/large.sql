@@ -55,10 +55,11 @@ insert into worker (id, name, worker_role, status, state, phase, liveness, concu
         case when g < WORKERS then 0 else 2 end, 10, '["default"]', '[]', '{}', 1, 1, 1,
         4000000000000, 9000000000000, 1700000000000 + g, 1700000000000 + g, 1700000000000 + g,
         'registered', '{}' from generate_series(0, 6 * WORKERS - 1) g;
-insert into event_batch (server, lane, n, at, body)
+insert into event_batch (server, lane, n, at, body, rare)
     select '01900000-0000-7000-8000-000000000000', 1, g, 1700000000000 + g,
         replace('[#,#,#,#,#]', '#', '{"t":1700000000000,"k":"job.completed",'
-            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}')
+            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}'),
+        case when g % 1000 = 0 then 2 else 0 end
     from generate_series(1, 100000) g;
 drop table place;
 truncate class_block;

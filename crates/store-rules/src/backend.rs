@@ -512,7 +512,7 @@ async fn execute<B: Backend>(b: &mut B, command: &Command) -> Result<Reply, B::E
             Reply::Done
         }
         Command::OrderWorkers(order) => Reply::WorkersOrdered(standing::order(b, order).await?),
-        Command::ForgetWorker(worker) => Reply::Forgotten(worker::forget(b, *worker).await?),
+        Command::ForgetWorker(order) => Reply::Forgotten(worker::forget(b, order).await?),
         Command::Order(order) => Reply::Moved(order::order(b, order).await?),
         Command::ForgetDeadLetter(order) => {
             Reply::Forgotten(order::forget_dead_letter(b, order).await?)

@@ -16,6 +16,7 @@
 //! allows: clocks of writers differ a little, and no event is skipped for it.
 
 mod newest;
+mod rare;
 mod time_position;
 
 use std::cmp::Reverse;
@@ -29,6 +30,7 @@ pub use time_position::TimePosition;
 
 use crate::codec;
 pub use newest::Newest;
+pub use rare::{rare_of, rare_wanted};
 
 /// Batches and events looked at in one page at most, but for the rest of a batch: a rare filter must
 /// not read the whole log.
@@ -412,6 +414,7 @@ mod tests {
     #[test]
     fn five_hundred_lanes_that_are_read_leave_no_trace_in_the_cursor() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),
@@ -452,6 +455,7 @@ mod tests {
     #[test]
     fn page_stops_at_a_batch_that_was_not_read_and_goes_on_with_it() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),
@@ -472,6 +476,7 @@ mod tests {
     #[test]
     fn page_whose_filter_matches_nothing_ends_after_so_many_events() {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: vec!["worker.registered".to_owned()],
             queues: Vec::new(),

@@ -37,6 +37,10 @@ const MIGRATIONS: &[Migration] = &[
         text: include_str!("../migrations/0009_browser_sessions.sql"),
     },
     Migration { name: "0010_operations", text: include_str!("../migrations/0010_operations.sql") },
+    Migration {
+        name: "0011_charges_and_rare_events",
+        text: include_str!("../migrations/0011_charges_and_rare_events.sql"),
+    },
 ];
 
 /// Version of the schema that this build knows.

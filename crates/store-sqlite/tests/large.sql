@@ -58,11 +58,12 @@ insert into worker (id, name, worker_role, status, state, last_heartbeat, create
         iif(g < WORKERS, 'running', 'lapsed'), '', '', '', 0, iif(g < WORKERS, 0, 2), 10,
         '["default"]', '[]', '{}', 1, 1, 4000000000000, 9000000000000, 1700000000000 + g,
         1700000000000 + g, 1700000000000 + g, 'registered', '{}' from n;
-insert into event_batch (lane, n, server, at, body)
+insert into event_batch (lane, n, server, at, body, rare)
     with recursive n(g) as (select 1 union all select g + 1 from n where g < 100000)
     select 1, g, x'01900000000070008000000000000000', 1700000000000 + g,
         replace('[#,#,#,#,#]', '#', '{"t":1700000000000,"k":"job.completed",'
-            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}')
+            || '"j":"01900000-0000-7000-8000-000000000000","q":"default","by":"worker","ev":"done"}'),
+        iif(g % 1000 = 0, 2, 0)
     from n;
 drop table place;
 delete from class_block;

@@ -277,7 +277,7 @@ fn answer(tx: &mut Tx<'_>, command: &Command) -> Reply {
             Reply::Done
         }
         Command::Progress(progress) => Reply::Moved(tx.progress(progress)),
-        Command::ForgetWorker(worker) => Reply::Forgotten(tx.forget_worker(*worker)),
+        Command::ForgetWorker(order) => Reply::Forgotten(tx.forget_worker(order)),
         Command::BeginSession(order) => Reply::SessionBegun(tx.begin_session(order)),
         Command::RenewSession(order) => {
             tx.renew_session(*order);

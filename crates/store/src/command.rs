@@ -10,7 +10,6 @@ pub mod sweep;
 pub mod worker;
 
 use outlast_core::budget::Budgets;
-use outlast_core::id::WorkerId;
 use uuid::Uuid;
 
 use crate::arrival::EnqueueArrived;
@@ -127,7 +126,7 @@ pub enum Command {
     /// Keeps an attempt's progress or checkpoint.
     Progress(Box<Progress>),
     /// Forgets a worker that is no longer live.
-    ForgetWorker(WorkerId),
+    ForgetWorker(ForgetWorker),
     /// Notes again that a worker was given a job.
     Adopt(Adopt),
     /// Notes what was acknowledged and lost.

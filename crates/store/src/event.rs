@@ -4,6 +4,7 @@
 //! before the first. Each writer commits its own batches in order, so a cursor is a vector
 //! with a place for each (`outlast_store_rules::cursor`), kept here as the text that the store handed out.
 
+use outlast_core::author::Author;
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{Outcome, State};
@@ -60,6 +61,12 @@ impl Event {
             by: by.to_owned(),
             evidence: evidence.into(),
         }
+    }
+
+    /// Returns who did it by a request, and from where; `None` if it was no request.
+    #[must_use]
+    pub fn author(&self) -> Option<Author<'_>> {
+        Author::parse(&self.by)
     }
 }
 
@@ -185,6 +192,9 @@ pub enum EventName {
     WorkerOrderSet,
     #[serde(rename = "worker.order_lifted")]
     WorkerOrderLifted,
+    /// A worker that had ended was taken off the list; the evidence is its name.
+    #[serde(rename = "worker.forgotten")]
+    WorkerForgotten,
     /// Someone signed in with a browser; the evidence names the session, and where from.
     #[serde(rename = "session.began")]
     SessionBegan,
@@ -221,6 +231,8 @@ pub struct EventQuery {
     pub job: Option<JobId>,
     /// Only about this worker, or done by it.
     pub worker: Option<WorkerId>,
+    /// Only changes by requests, whose [`Author`] is known: the audit.
+    pub audit: bool,
     /// How many at most.
     pub limit: u32,
 }
@@ -235,7 +247,8 @@ impl EventQuery {
             || event.queue.as_ref().is_some_and(|queue| self.queues.contains(queue));
         let about = self.job.is_none() || event.job == self.job;
         let done_by = self.worker.is_none() || event.worker == self.worker;
-        named && queued && about && done_by
+        let audited = !self.audit || event.author().is_some();
+        named && queued && about && done_by && audited
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::budget::{Charge, ScheduledTimeout, Spent};
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::job::{DeadLetterReason, Outcome, Rules, State};
@@ -202,6 +202,8 @@ pub struct AttemptRecord {
     pub finished: Option<Timestamp>,
     /// How it ended; `None` while it runs.
     pub outcome: Option<Outcome>,
+    /// What it was charged; `None` while it runs, and of one that a build ended that did not store it.
+    pub charge: Option<Charge>,
     /// State the job moved to.
     pub next_state: Option<State>,
     /// JSON object: its error.

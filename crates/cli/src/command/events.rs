@@ -38,6 +38,9 @@ pub(crate) struct Args {
     /// Only events by this worker, by id or name
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     worker: Option<String>,
+    /// Only changes by requests: who, from which address, and to what
+    #[arg(long)]
+    audit: bool,
     /// Only events since: a time, or an age such as 3h
     #[arg(long, value_name = "TIME", conflicts_with = "after",
           value_parser = NonEmptyStringValueParser::new())]
@@ -58,6 +61,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     target: Target,
 }
+
+const AUDIT: &[Column] = &[
+    ("TIME", |event| text_at(event, "time")),
+    ("BY", by),
+    ("FROM", |event| text_at(event, "data.from")),
+    ("EVENT", |event| text_at(event, "type")),
+    ("TO", to_what),
+    ("EVIDENCE", |event| text_at(event, "data.evidence")),
+];
 
 const COLUMNS: &[Column] = &[
     ("TIME", |event| text_at(event, "time")),
@@ -87,14 +99,16 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     };
     let mut filters =
         vec![("type", args.types.clone()), ("queue", args.queue.clone()), ("worker", worker)];
+    filters.push(("audit", args.audit.then(|| "true".to_owned())));
     filters.push(("since", args.since.clone()));
     let format = args.target.output;
+    let columns = if args.audit { AUDIT } else { COLUMNS };
     if args.follow {
         return Follow::new(&client, format).run(&path, &filters, args.after).await;
     }
     if args.after.is_some() {
         let (events, goes_on) = pages(&client, &path, &filters, &args).await?;
-        output::print_list(format, &events, COLUMNS)?;
+        output::print_list(format, &events, columns)?;
         if let Some(cursor) = goes_on {
             search::say_goes_on(events.len(), "--after", &cursor);
         } else {
@@ -104,7 +118,7 @@ pub(crate) async fn run(args: Args, environment: &Environment) -> Result<Exit, F
     }
     filters.push(("until", args.until.clone()));
     let newest = newest(&client, &path, &filters, &args).await?;
-    output::print_list(format, &newest.events, COLUMNS)?;
+    output::print_list(format, &newest.events, columns)?;
     match newest.previous {
         Some(cursor) if newest.is_short => {
             search::say_goes_on(newest.events.len(), "--before", &cursor);
@@ -200,7 +214,16 @@ async fn pages(
     Ok((events, cursor))
 }
 
-/// Who did it: a worker by its name.
+/// Returns the job that an event is about, else the worker, else the queue.
+fn to_what(event: &Value) -> String {
+    let is_about = |path: &&str| at(event, path).is_some_and(|it| !it.is_null());
+    let is_queue = !["data.job_id", "data.worker_id"].iter().any(is_about);
+    match at(event, "data.queue").and_then(Value::as_str).filter(|_| is_queue) {
+        Some(queue) => format!("queue {queue}"),
+        None => subject(event),
+    }
+}
+
 /// Returns the job that an event is about, else the worker.
 fn subject(event: &Value) -> String {
     if at(event, "data.job_id").is_some_and(|job| !job.is_null()) {
@@ -215,6 +238,7 @@ fn subject(event: &Value) -> String {
     }
 }
 
+/// Who did it: a worker by its name.
 fn by(event: &Value) -> String {
     let by = text_at(event, "data.by");
     match at(event, "data.worker_id").and_then(Value::as_str) {
@@ -344,7 +368,9 @@ fn print(event: &Value, format: Format) -> Result<(), Failure> {
     let about = about.and_then(Value::as_str).unwrap_or("-");
     let text = |path: &str| text_at(event, path);
     let (time, kind, by) = (text("time"), text("type"), by(event));
-    let line = format!("{time}  {kind:<18}  {}  by {by}", escape(about));
+    let from = at(event, "data.from").and_then(Value::as_str);
+    let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
+    let line = format!("{time}  {kind:<18}  {}  by {by}{from}", escape(about));
     let evidence = text("data.evidence");
     let evidence = if evidence == "-" { String::new() } else { format!(": {evidence}") };
     output::print(&format!("{line}{evidence}\n"))
@@ -355,7 +381,7 @@ mod tests {
     use outlast_cli_core::output::Table;
     use serde_json::json;
 
-    use super::COLUMNS;
+    use super::{AUDIT, COLUMNS};
 
     /// The table showed a dash, and nothing else named the worker.
     #[test]
@@ -365,6 +391,17 @@ mod tests {
                 "worker_id": "01a1fcae-2d50-72c9-9c67-56e57a9c8e80"}});
         let shown = Table::for_pipe(&[event], COLUMNS).to_string();
         assert!(shown.contains("worker shell-1"), "{shown}");
+    }
+
+    #[test]
+    fn a_change_says_who_from_where_and_to_what() {
+        let data = json!({"by": "api: alice (curl/8)", "from": "192.0.2.7", "queue": "mail"});
+        let event = json!({"time": "2026-11-22T13:46:21.211Z", "type": "queue.paused",
+            "data": data});
+        let shown = Table::for_pipe(&[event], AUDIT).to_string();
+        let words = ["api: alice (curl/8)", "192.0.2.7", "queue.paused", "queue mail"];
+        let places = words.map(|word| shown.find(word).unwrap_or_else(|| panic!("{shown}")));
+        assert!(places.is_sorted(), "{shown}");
     }
 
     #[test]

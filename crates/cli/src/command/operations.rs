@@ -78,12 +78,18 @@ const COLUMNS: &[Column] = &[
     ("ID", |it| text_at(it, "id")),
     ("KIND", |it| text_at(it, "kind")),
     ("SELECTION", |it| text_at(it, "selection")),
-    ("STATUS", |it| text_at(it, "status")),
+    ("STATUS", status),
     ("MATCHED", |it| text_at(it, "matched")),
     ("CHANGED", |it| text_at(it, "changed")),
     ("SKIPPED", |it| text_at(it, "skipped")),
     ("AGE", |it| ago(it, "created").trim_end_matches(" ago").to_owned()),
 ];
+
+/// How an operation stands, in one word: also that its server cannot read it.
+fn status(operation: &Value) -> String {
+    let is_damaged = at(operation, "damaged").is_some();
+    if is_damaged { "damaged".to_owned() } else { text_at(operation, "status") }
+}
 
 async fn list(args: &List, environment: &Environment) -> Result<Exit, Failure> {
     let client = args.target.client(environment)?;
@@ -237,6 +243,7 @@ fn details(operation: &Value) -> String {
         ("selection", text("selection")),
         ("as of", when(operation, "as_of")),
         ("status", text("status")),
+        ("damaged", text("damaged")),
         ("matched", text("matched")),
         ("result", outcome(operation)),
         ("reason", text("reason")),

@@ -59,8 +59,8 @@ pub struct AttemptRow {
     pub ran: Option<Span>,
     /// How it ended, or `running`.
     pub outcome: &'static str,
-    /// What that was charged as: `failure`, `loss`, `interruption`, or nothing.
-    pub charged: &'static str,
+    /// What that was charged as, in words.
+    pub charged: String,
     /// On what evidence it ended.
     pub evidence: String,
     /// Its error in short.

@@ -88,6 +88,7 @@ async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
     }
     for job in [2, 3] {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),

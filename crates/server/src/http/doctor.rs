@@ -1,9 +1,10 @@
-//! What only the server knows about its health: numbers without judgement. `outlast doctor`
-//! compares them with its limits.
+//! What only the server knows about its health: findings, which the first page shows too, and numbers that
+//! `outlast doctor` compares with its limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use outlast_core::finding::{self, Finding};
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::command::{ClassId, ClassKey, Route as JobRoute};
@@ -15,6 +16,7 @@ use tokio::sync::Mutex;
 
 use super::App;
 use super::error::ApiError;
+use super::findings;
 use super::request::ApiRequest;
 use super::response::ApiResponse;
 use super::route::{Routes, get};
@@ -90,6 +92,9 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let isolated = isolated(app, &classes).await?;
     let unstarted = unstarted(app, now).await?;
     let limit = app.engine.settings().start_timeout;
+    // Who asks may have just repaired something.
+    app.snapshots.forget().await;
+    let findings = finding::findings(&findings::facts(app).await?.0);
     Ok(ApiResponse::object(|object| {
         object.object("data", |object| {
             object.text("version", app.engine.settings().version);
@@ -98,6 +103,11 @@ async fn doctor(req: ApiRequest) -> Result<ApiResponse, ApiError> {
             object.object("store", |object| about_store(object, &facts, look.as_deref()));
             let skew = Fleet::of(&workers).words(&app.engine.settings().packs.current());
             object.texts("skew", skew.iter().map(String::as_str));
+            object.array("findings", &findings, |out, found| {
+                let mut object = Object::begin(out);
+                about_finding(&mut object, found);
+                object.end();
+            });
             object.array("untaken", &untaken, |out, (key, why)| {
                 let mut object = Object::begin(out);
                 about_class(&mut object, key, why);
@@ -199,6 +209,16 @@ async fn unstarted(app: &App, now: Timestamp) -> Result<Vec<JobRecord>, ApiError
     };
     let jobs = app.engine.store().jobs(query).await?.jobs;
     Ok(jobs.into_iter().filter(late).take(NAMED_MAX).collect())
+}
+
+fn about_finding(object: &mut Object<'_>, found: &Finding) {
+    let Finding { rule, what, evidence, fix, page } = found;
+    object.text("rule", rule.name());
+    object.flag("stands_still", rule.stands_still());
+    object.text("what", what);
+    object.text("evidence", evidence);
+    object.text("fix", fix);
+    object.text("page", page);
 }
 
 fn about_store(object: &mut Object<'_>, facts: &StoreFacts, look: Option<&Look>) {

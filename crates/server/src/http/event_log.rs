@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use outlast_core::author::Author;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_store::event::{Event, EventName, EventPage, EventQuery, NewestPage, NewestQuery};
+use outlast_store::{Store, StoreError};
 use outlast_store_rules::cursor::TimePosition;
 use outlast_wire::Fault;
 use outlast_wire::json::Object;
@@ -19,6 +21,8 @@ use super::{App, workers};
 pub(super) const PAGE: u32 = 200;
 /// Most pages read for one response: a filter that matches little must not take forever.
 const PAGES_MAX: usize = 4;
+/// How often the log is looked at for one page of the newest events.
+const LOOKS_MAX: usize = 4;
 
 /// Reads which events a request is about.
 pub(super) async fn filter(req: &mut ApiRequest) -> Result<EventQuery, ApiError> {
@@ -43,7 +47,8 @@ pub(super) async fn asked(req: &ApiRequest) -> Result<EventQuery, ApiError> {
             Err(_name) => workers::find(&req.app, &name).await?.id,
         }),
     };
-    Ok(EventQuery { after: None, names, queues, job, worker, limit: PAGE })
+    let audit = req.flag("audit")?;
+    Ok(EventQuery { audit, after: None, names, queues, job, worker, limit: PAGE })
 }
 
 /// Returns a list of the query by either of its names.
@@ -164,6 +169,29 @@ pub(crate) async fn read(
     Ok((events, query.after))
 }
 
+/// Events with their places, the latest first, and the place before which there may be others.
+pub(super) struct Found {
+    pub(super) events: Vec<(String, Event)>,
+    pub(super) earlier: Option<String>,
+}
+
+/// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
+/// whether they match or not.
+pub(super) async fn newest(store: &dyn Store, mut query: NewestQuery) -> Result<Found, StoreError> {
+    let mut events = Vec::new();
+    for _ in 0..LOOKS_MAX {
+        let page = store.newest_events(query.clone()).await?;
+        let got = u32::try_from(page.events.len()).unwrap_or(u32::MAX);
+        events.extend(page.events.into_iter().rev());
+        query.before = page.previous;
+        query.of.limit = query.of.limit.saturating_sub(got);
+        if query.before.is_none() || query.of.limit == 0 {
+            break;
+        }
+    }
+    Ok(Found { events, earlier: query.before })
+}
+
 /// Writes an event in the OJS format.
 pub(crate) fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
     write_with(out, cursor, event, None);
@@ -222,7 +250,13 @@ fn data(object: &mut Object<'_>, event: &Event, worker_name: Option<&str>) {
     if let Some(name) = worker_name {
         object.text("worker_name", name);
     }
-    object.text("by", &event.by);
+    match event.author() {
+        Some(Author { who, from }) => {
+            object.text("by", who);
+            object.plain("from", from);
+        }
+        None => object.text("by", &event.by),
+    }
     object.text("evidence", &event.evidence);
     if let Some(code) = event.evidence.word() {
         object.text("evidence_code", code);

@@ -14,6 +14,7 @@ const FILTERS: &[(&str, &str)] = &[
     ("worker", "Only events about or by this worker (id or name)"),
     ("queue", "Only of these queues"),
     ("type", "Only of these types, such as `job.completed,job.failed` or `worker.*`"),
+    ("audit", "`true` for changes by requests only: each has `from`, the address of its author"),
     ("cursor", "Only events after this one"),
     ("stream", "`false` for a page of JSON, as with `Accept: application/json`"),
     ("newest", "`true` for a page of the newest events, oldest first, instead of the oldest"),

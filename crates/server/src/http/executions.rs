@@ -59,6 +59,7 @@ const EVENTS: &[(&str, &str)] = &[
     ("cursor", "Only events after this one"),
     ("types", "Alias of `type`"),
     ("after", "Alias of `cursor`"),
+    ("audit", "`true` for changes by requests only: each has `from`, the address of its author"),
     ("queue", "Only events of these queues"),
     ("queues", "Alias of `queue`"),
     ("worker", "Only events by this worker (id or name)"),

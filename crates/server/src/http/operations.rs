@@ -21,7 +21,7 @@ use super::workers;
 use crate::access::Scope;
 use crate::operations::count::{Counted, count};
 use crate::operations::definition::Definition;
-use crate::operations::service::{self, Author, Begun, Operation, OperationError};
+use crate::operations::service::{self, Author, Begun, OperationError, Shown};
 
 const LIST: &[(&str, &str)] = &[
     ("running", "`true` for those that run, `false` for those that have ended"),
@@ -99,15 +99,17 @@ pub(super) async fn begin(mut req: ApiRequest) -> Result<ApiResponse, ApiError> 
         };
         return Ok(ApiResponse::ok(preview(&definition, as_of, &counted)));
     }
-    let author = Author { by: req.by_from(), key: key.as_ref().map(IdempotencyKey::fingerprint) };
+    let author = Author { by: req.by(), key: key.as_ref().map(IdempotencyKey::fingerprint) };
     let begun = service::begin(engine, definition, author).await?;
     let now = engine.now().await?;
     Ok(match begun {
         Begun::Now(begun) => {
             let path = format!("/api/v1/operations/{}", begun.record.id);
-            ApiResponse::created(document(&begun, now)).at(path)
+            ApiResponse::created(document(&Shown::Whole(Box::new(begun)), now)).at(path)
         }
-        Begun::Before(begun) => ApiResponse::ok(document(&begun, now)).replayed(true),
+        Begun::Before(begun) => {
+            ApiResponse::ok(document(&Shown::Whole(Box::new(begun)), now)).replayed(true)
+        }
     })
 }
 
@@ -128,9 +130,8 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let asked = req.page()?;
     let running = req.query("running").map(|_| req.flag("running")).transpose()?;
     let after = asked.cursor.as_deref().map(cursor::read).transpose()?;
-    let (found, next) = page(&req, OperationQuery { running, after, limit: asked.limit }).await?;
+    let (all, next) = page(&req, OperationQuery { running, after, limit: asked.limit }).await?;
     let now = req.app.now().await?;
-    let all = found.into_iter().map(service::read).collect::<Result<Vec<_>, _>>()?;
     Ok(ApiResponse::object(|object| {
         object.array("data", &all, |out, operation| {
             let mut object = Object::begin(out);
@@ -148,18 +149,14 @@ async fn list(req: ApiRequest) -> Result<ApiResponse, ApiError> {
 pub(super) async fn page(
     req: &ApiRequest,
     query: OperationQuery,
-) -> Result<(Vec<OperationRecord>, Option<String>), ApiError> {
+) -> Result<(Vec<Shown>, Option<String>), ApiError> {
     let limit = query.limit;
     let query = OperationQuery { limit: limit.saturating_add(1), ..query };
     let mut found = req.app.engine.store().operations(query).await?;
     let next = cursor::next(&mut found, limit, |last| cursor::write(last.created, last.id));
-    if let Some(tenant) = req.tenant()? {
-        let is_theirs = |record: &OperationRecord| {
-            Definition::of(record).is_ok_and(|it| it.tenant.as_ref() == Some(&tenant))
-        };
-        found.retain(is_theirs);
-    }
-    Ok((found, next))
+    let tenant = req.tenant()?;
+    let shown = found.into_iter().map(Shown::of).filter(|it| it.is_of(tenant.as_deref()));
+    Ok((shown.collect(), next))
 }
 
 async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
@@ -169,12 +166,13 @@ async fn show(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 pub(super) async fn stop(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
     let found = find(&mut req).await?;
-    may(&req, found.definition.kind)?;
-    let stopped = service::stop(&req.app.engine, found.record.id, &req.by_from()).await?;
+    let record = found.record();
+    may(&req, record.new.kind)?;
+    let stopped = service::stop(&req.app.engine, record.id, &req.by()).await?;
     Ok(ApiResponse::ok(document(&stopped, req.app.now().await?)))
 }
 
-async fn find(req: &mut ApiRequest) -> Result<Operation, ApiError> {
+async fn find(req: &mut ApiRequest) -> Result<Shown, ApiError> {
     let text = req.param("id").await;
     let unknown = || format!("operation {text} is not known");
     let id = text
@@ -184,19 +182,30 @@ async fn find(req: &mut ApiRequest) -> Result<Operation, ApiError> {
 }
 
 /// Writes one operation under `data`.
-fn document(operation: &Operation, now: Timestamp) -> Vec<u8> {
+fn document(operation: &Shown, now: Timestamp) -> Vec<u8> {
     object(|object| object.object("data", |object| fields(object, operation, now)))
 }
 
-fn fields(object: &mut Object<'_>, operation: &Operation, now: Timestamp) {
-    let Operation { record, definition } = operation;
+fn fields(object: &mut Object<'_>, operation: &Shown, now: Timestamp) {
+    let (record, definition) = (operation.record(), operation.definition());
     object.plain("id", record.id);
-    selection(object, definition, definition.as_of.unwrap_or(record.created));
+    match operation {
+        Shown::Whole(it) => {
+            selection(object, &it.definition, it.definition.as_of.unwrap_or(record.created));
+        }
+        Shown::Damaged(_, problem) => {
+            object.text("kind", record.new.kind.as_str());
+            object.text("selection", &record.new.about);
+            object.time("as_of", record.created);
+            object.text("damaged", problem);
+        }
+    }
     object.text("status", record.status.as_str());
     object.flag("dry_run", false);
     let number = |number: Option<u64>| number.map(|number| number.to_string());
-    object.raw_or_null("expected", number(definition.expected).as_deref());
-    object.raw_or_null("estimate", number(definition.estimate).as_deref());
+    object.raw_or_null("expected", number(definition.and_then(|it| it.expected)).as_deref());
+    let estimate = definition.and_then(|it| it.estimate);
+    object.raw_or_null("estimate", number(estimate).as_deref());
     object.number("matched", record.matched);
     object.flag("at_least", record.status == OperationStatus::Running);
     object.number("changed", record.changed);
@@ -206,7 +215,7 @@ fn fields(object: &mut Object<'_>, operation: &Operation, now: Timestamp) {
             object.number(skip.as_str(), count);
         }
     });
-    let speed = Speed::of(operation, now);
+    let speed = Speed::of(record, estimate, now);
     object.number("rate_per_second", speed.rate);
     object.raw_or_null("seconds_left", number(speed.seconds_left).as_deref());
     object.text("by", &record.new.by);
@@ -265,11 +274,11 @@ pub(super) struct Speed {
 }
 
 impl Speed {
-    pub(super) fn of(Operation { record, definition }: &Operation, now: Timestamp) -> Self {
+    pub(super) fn of(record: &OperationRecord, estimate: Option<u64>, now: Timestamp) -> Self {
         let OperationRecord { matched, created, ended, .. } = *record;
         let took = ended.unwrap_or(now).since(created).as_millis().max(1);
         let rate = matched.saturating_mul(1000) / took;
-        let left = definition.estimate.map(|all| all.saturating_sub(matched));
+        let left = estimate.map(|all| all.saturating_sub(matched));
         let is_known = ended.is_none() && rate > 0;
         Self { rate, seconds_left: left.filter(|_| is_known).map(|left| left.div_ceil(rate)) }
     }

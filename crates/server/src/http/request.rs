@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
+use outlast_core::author::Author;
 use outlast_core::id::JobId;
 use outlast_core::limits::PAGE_MAX;
 use outlast_core::time::Timestamp;
@@ -38,6 +39,8 @@ const DISCARDED_MAX: usize = 64 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rows of a list unless asked otherwise.
 const PAGE_DEFAULT: u32 = 50;
+/// Longest name of a client that the event log takes, in characters.
+const AGENT_MAX: usize = 100;
 /// Query parameters that select a page, and may be empty.
 const PLACES: &[&str] = &["limit", "cursor", "after"];
 
@@ -50,6 +53,8 @@ pub(crate) struct ApiRequest {
     body: Mutex<Body>,
     /// The client's token; none if the server has none.
     who: Option<KnownToken>,
+    /// How the client is known: the first word of [`Author`].
+    known_by: &'static str,
     /// The browser's session, if it is signed in.
     session: Option<SignedIn>,
     /// What the request needs.
@@ -87,6 +92,7 @@ impl ApiRequest {
             parts,
             body: Mutex::new(body),
             who: None,
+            known_by: "api",
             session: None,
             permission: None,
             admitted: None,
@@ -132,12 +138,13 @@ impl ApiRequest {
             certificate: certificate.map(AsRef::as_ref),
         };
         let what = format_args!("{} {}", self.method(), self.path());
-        let (who, sender) = match settings.access.check(shown, permission, what)? {
-            Principal::Anybody => (None, Some(Sender::Anybody)),
-            Principal::Certificate(name) => (Some(name), Some(Sender::Certificate)),
-            Principal::Token(token) | Principal::Session(token) => (Some(token), None),
+        let (who, sender, known_by) = match settings.access.check(shown, permission, what)? {
+            Principal::Anybody => (None, Some(Sender::Anybody), "api"),
+            Principal::Certificate(name) => (Some(name), Some(Sender::Certificate), "certificate"),
+            Principal::Token(token) => (Some(token), None, "api"),
+            Principal::Session(token) => (Some(token), None, "dashboard"),
         };
-        self.who = who;
+        (self.who, self.known_by) = (who, known_by);
         self.permission = Some(permission);
         if permission == Scope::Work
             && let Some(peer) = self.parts.extensions.get::<Arc<Peer>>()
@@ -157,8 +164,11 @@ impl ApiRequest {
 
     /// Refuses an order that was sent by a page of another site, however the client is identified: a proxy may
     /// have added its token.
-    pub(super) fn of_own_page(self) -> Result<Self, ApiError> {
+    pub(super) fn of_own_page(mut self) -> Result<Self, ApiError> {
         csrf::check_page(&self.parts)?;
+        if self.known_by == "api" {
+            self.known_by = "dashboard";
+        }
         Ok(self)
     }
 
@@ -183,6 +193,7 @@ impl ApiRequest {
             parts,
             body: Mutex::default(),
             who,
+            known_by: self.known_by,
             session,
             permission: None,
             admitted: None,
@@ -472,19 +483,17 @@ impl ApiRequest {
         }
     }
 
-    /// Returns the client and its token, for the event log.
+    /// Returns who changes something by the request, and from where, for the event log.
     pub(crate) fn by(&self) -> String {
-        let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
-        let agent = agent.chars().take(100).collect::<String>();
-        let who = self.who.as_ref().map_or(ANONYMOUS, |token| &token.name);
-        format!("api: {who} ({agent})")
+        Author { who: &self.client(), from: sign_in::address(&self.parts) }.to_string()
     }
 
-    /// The same with the address that the request came from, where there is a connection.
-    pub(crate) fn by_from(&self) -> String {
-        let peer = self.parts.extensions.get::<Arc<Peer>>();
-        let from = peer.map(|peer| format!(" from {}", peer.address())).unwrap_or_default();
-        format!("{}{from}", self.by())
+    /// Returns the client alone: who reports work is no author of a change.
+    pub(crate) fn client(&self) -> String {
+        let agent = self.header(header::USER_AGENT.as_str()).unwrap_or("unnamed client");
+        let agent = agent.chars().take(AGENT_MAX).collect::<String>();
+        let who = self.who.as_ref().map_or(ANONYMOUS, |token| &token.name);
+        format!("{}: {who} ({agent})", self.known_by)
     }
 }
 

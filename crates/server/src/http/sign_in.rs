@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderValue;
 use http::request::Parts;
+use outlast_core::author::Author;
 use outlast_core::limits::cut;
 use outlast_core::time::{BootTime, Span};
 use outlast_store::browser_session::{
@@ -196,7 +197,7 @@ pub(super) async fn sign_in(app: &App, request: &Parts, token: &str) -> Result<O
         name: token.name.clone(),
         address: address.to_string(),
         agent: agent(request),
-        by: by(&token.name),
+        by: by(&token.name, request),
     };
     let session = app.engine.submit(order).await?;
     tracing::info!(session = %session.id, token = %token.name, %address, "signed in");
@@ -208,7 +209,7 @@ pub(super) async fn sign_in(app: &App, request: &Parts, token: &str) -> Result<O
 pub(super) async fn sign_out(app: &App, request: &Parts) -> Result<Vec<HeaderValue>, ApiError> {
     if let Some(SignedIn { session, token }) = signed_in(app, request).await? {
         let which = WhichSessions::One(session.id, None);
-        end(app, EndSessions { which, by: by(&token.name) }).await?;
+        end(app, EndSessions { which, by: by(&token.name, request) }).await?;
     }
     Ok(cookie::forget(request))
 }
@@ -224,8 +225,8 @@ pub(super) async fn end(app: &App, order: EndSessions) -> Result<Vec<BrowserSess
     Ok(ended)
 }
 
-fn by(name: &str) -> String {
-    format!("dashboard: {name}")
+fn by(name: &str, request: &Parts) -> String {
+    Author { who: &format!("dashboard: {name}"), from: address(request) }.to_string()
 }
 
 /// The browser, as it calls itself.
@@ -234,8 +235,9 @@ fn agent(request: &Parts) -> String {
     cut(agent.unwrap_or("unnamed browser").to_owned(), AGENT_MAX)
 }
 
-/// The address that a request comes from; behind a proxy, the proxy's.
-fn address(request: &Parts) -> IpAddr {
+/// The address that a request comes from; behind a proxy, the proxy's. Headers do not say it: who sends them
+/// may be anybody.
+pub(super) fn address(request: &Parts) -> IpAddr {
     let peer = request.extensions.get::<Arc<Peer>>();
     peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address())
 }

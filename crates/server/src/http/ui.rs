@@ -25,7 +25,6 @@ mod numbers;
 mod operations;
 mod orders;
 mod queues;
-mod recent;
 mod response;
 mod run_form;
 mod schedules;
@@ -49,7 +48,6 @@ use super::route::Routes;
 use crate::access::Scope;
 
 pub(super) use live::Cache;
-pub(super) use recent::RecentEvents;
 
 /// Paths of pages.
 const PAGES: &[&str] = &[

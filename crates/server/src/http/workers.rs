@@ -243,7 +243,8 @@ async fn forget(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
             format!("worker {name} is {state}; only a stopped or lapsed one is forgotten");
         return Err(ApiError::Conflict(message));
     }
-    if req.app.engine.submit(ForgetWorker(worker.id)).await?.is_err() {
+    let order = ForgetWorker { worker: worker.id, name: worker.name, by: req.by() };
+    if req.app.engine.submit(order).await?.is_err() {
         return Err(ApiError::Conflict(format!("worker {name} still holds attempts")));
     }
     Ok(ApiResponse::object(|object| {

@@ -60,6 +60,43 @@ pub(crate) struct Operation {
     pub(crate) definition: Definition,
 }
 
+/// An operation as it is shown: also one that this server cannot read, which a later build may have begun.
+#[derive(Clone, Debug)]
+pub(crate) enum Shown {
+    Whole(Box<Operation>),
+    /// What it is about cannot be read, for this reason.
+    Damaged(Box<OperationRecord>, String),
+}
+
+impl Shown {
+    /// Reads an operation as far as this server can.
+    pub(crate) fn of(record: OperationRecord) -> Self {
+        match Definition::of(&record) {
+            Ok(definition) => Self::Whole(Box::new(Operation { record, definition })),
+            Err(problem) => Self::Damaged(Box::new(record), problem),
+        }
+    }
+
+    pub(crate) fn record(&self) -> &OperationRecord {
+        match self {
+            Self::Whole(operation) => &operation.record,
+            Self::Damaged(record, _) => record,
+        }
+    }
+
+    pub(crate) fn definition(&self) -> Option<&Definition> {
+        match self {
+            Self::Whole(operation) => Some(&operation.definition),
+            Self::Damaged(..) => None,
+        }
+    }
+
+    /// Whether a tenant may see it. Whose one is that cannot be read is not known.
+    pub(crate) fn is_of(&self, tenant: Option<&str>) -> bool {
+        tenant.is_none() || self.definition().and_then(|it| it.tenant.as_deref()) == tenant
+    }
+}
+
 /// What became of a request to begin an operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Begun {
@@ -183,13 +220,10 @@ pub(crate) async fn find(
     engine: &Engine,
     id: OperationId,
     tenant: Option<&str>,
-) -> Result<Operation, OperationError> {
+) -> Result<Shown, OperationError> {
     let record = engine.store().operation(id).await?;
-    let found = read(record.ok_or(OperationError::NotFound(id))?)?;
-    if tenant.is_some() && tenant != found.definition.tenant.as_deref() {
-        return Err(OperationError::NotFound(id));
-    }
-    Ok(found)
+    let found = Shown::of(record.ok_or(OperationError::NotFound(id))?);
+    if found.is_of(tenant) { Ok(found) } else { Err(OperationError::NotFound(id)) }
 }
 
 /// Stops an operation: no step is taken after this.
@@ -197,7 +231,7 @@ pub(crate) async fn stop(
     engine: &Engine,
     id: OperationId,
     by: &str,
-) -> Result<Operation, OperationError> {
+) -> Result<Shown, OperationError> {
     let to = OperationChange {
         note: Some(format!("stopped by {by}")),
         ..OperationChange::to(OperationStatus::Stopped)
@@ -212,7 +246,7 @@ pub(crate) async fn stop(
     };
     for _ in 0..TRIES {
         if let Ok(written) = engine.submit(write.clone()).await? {
-            return read(written.record);
+            return Ok(Shown::of(written.record));
         }
         // On a database of several servers, one that another is about to write looks as if it were not
         // there.

@@ -34,8 +34,8 @@ pub(crate) struct WaitingGroup {
     /// `None` where the reason holds for all types.
     pub(crate) job_type: Option<String>,
     pub(crate) jobs: u64,
-    /// What those that can run nowhere lack, in words.
-    pub(crate) lack: Option<String>,
+    /// The largest class of those that can run nowhere.
+    pub(crate) class: Option<ClassKey>,
 }
 
 /// What jobs wait for.
@@ -132,15 +132,10 @@ impl Waiting {
         let classes = engine.waiting_classes(CLASSES_MAX).await;
         let ids = classes.iter().map(|class| class.id).collect();
         let counted = engine.store().tally_of(ids).await?;
-        Ok(Self::of(queues, &classes, &counted, |key| engine.lack(key)))
+        Ok(Self::of(queues, &classes, &counted))
     }
 
-    fn of(
-        queues: &[QueueStats],
-        classes: &[WaitingClass],
-        counted: &[ClassCounts],
-        lack: impl Fn(&ClassKey) -> String,
-    ) -> Self {
+    fn of(queues: &[QueueStats], classes: &[WaitingClass], counted: &[ClassCounts]) -> Self {
         let why: HashMap<ClassId, Why> =
             classes.iter().map(|class| (class.id, class.why)).collect();
         let mut groups: BTreeMap<(Reason, &str, Option<&str>), Group<'_>> = BTreeMap::new();
@@ -178,7 +173,7 @@ impl Waiting {
                 queue: queue.to_owned(),
                 job_type: job_type.map(ToOwned::to_owned),
                 jobs: group.jobs,
-                lack: group.largest.filter(|_| reason.is_nowhere()).map(|class| lack(&class.key)),
+                class: group.largest.filter(|_| reason.is_nowhere()).map(|it| it.key.clone()),
             })
             .collect();
         groups.sort_by_key(|group| Reverse(group.jobs));
@@ -217,10 +212,6 @@ mod tests {
         QueueStats { name: name.into(), available, ..QueueStats::default() }
     }
 
-    fn of(queues: &[QueueStats], classes: &[WaitingClass], counted: &[ClassCounts]) -> Waiting {
-        Waiting::of(queues, classes, counted, |key| key.job_type.clone())
-    }
-
     fn texts(waiting: &Waiting) -> Vec<String> {
         let text = |it: &WaitingGroup| {
             let of = it.job_type.as_deref().unwrap_or("*");
@@ -244,7 +235,7 @@ mod tests {
             counted(3, "busy", "mail", 5),
             counted(4, "stopped", "mail", 9),
         ];
-        let waiting = of(&[busy, stopped], &classes, &counts);
+        let waiting = Waiting::of(&[busy, stopped], &classes, &counts);
         assert_eq!(
             texts(&waiting),
             [
@@ -256,8 +247,8 @@ mod tests {
                 "retry busy * 1",
             ]
         );
-        let lacks = waiting.groups.iter().filter_map(|group| group.lack.as_deref());
-        assert_eq!(lacks.collect::<Vec<_>>(), ["film"]);
+        let nowhere = waiting.groups.iter().filter_map(|group| group.class.clone());
+        assert_eq!(nowhere.collect::<Vec<_>>(), [key("busy", "film")]);
         assert_eq!(waiting.others, 5, "those of classes that were not looked at");
     }
 
@@ -266,7 +257,7 @@ mod tests {
         let queues: Vec<QueueStats> = (0..80)
             .map(|n| QueueStats { scheduled: n + 1, ..queue(&format!("q{n}"), 7) })
             .collect();
-        let waiting = of(&queues, &[], &[]);
+        let waiting = Waiting::of(&queues, &[], &[]);
         assert_eq!(waiting.groups.len(), GROUPS_MAX);
         assert_eq!(waiting.groups[0].jobs, 80);
         let listed: u64 = waiting.groups.iter().map(|group| group.jobs).sum();
@@ -276,7 +267,8 @@ mod tests {
 
     #[test]
     fn class_that_grew_since_the_queue_was_counted_adds_no_jobs() {
-        let waiting = of(&[queue("q", 3)], &[class(1, Why::Turn)], &[counted(1, "q", "mail", 8)]);
+        let waiting =
+            Waiting::of(&[queue("q", 3)], &[class(1, Why::Turn)], &[counted(1, "q", "mail", 8)]);
         assert_eq!((texts(&waiting), waiting.others), (vec!["turn q mail 3".into()], 0));
     }
 }

@@ -38,3 +38,31 @@ async fn workers_are_told_with_the_interval_they_promised() {
     assert_eq!(interval.as_f64().unwrap() * 3.0, lease.as_f64().unwrap(), "{data}");
     assert_eq!(data["store"]["kind"], "memory", "{data}");
 }
+
+/// The page and the command once had rules of their own, and other words for the same fact.
+#[tokio::test]
+async fn the_first_page_says_what_doctor_says() {
+    let api = Api::start();
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    assert_eq!(data["findings"], json!([]), "{data}");
+    assert!(api.get("/").await.text.contains("Nothing needs you"));
+    api.post("/api/v1/executions", json!({"action_ref": "core.noop"})).await.expect(201);
+    let data = api.get("/api/v1/doctor").await.expect(200)["data"].clone();
+    let page = api.get("/").await.text;
+    let findings = data["findings"].as_array().expect("findings");
+    let rules: Vec<_> = findings.iter().map(|it| it["rule"].as_str().expect("a rule")).collect();
+    assert_eq!(rules, ["OutlastNoWorkers", "OutlastNobodyEligible"], "{data}");
+    for found in findings {
+        assert_eq!(found["stands_still"], true, "{found}");
+        for (field, around) in [
+            ("rule", "data-finding=\"{}\""),
+            ("what", "{}</h2>"),
+            ("evidence", "<p>{}</p>"),
+            ("fix", "</strong> {}</p>"),
+            ("page", "<a href=\"{}\">Look at it</a>"),
+        ] {
+            let wanted = around.replace("{}", found[field].as_str().expect("text"));
+            assert!(page.contains(&wanted), "{wanted}: {page}");
+        }
+    }
+}

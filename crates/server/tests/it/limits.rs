@@ -159,7 +159,7 @@ async fn job_behind_a_full_limit_waits_says_so_and_starts_when_there_is_room() {
     for line in ["outlast_limit_in_flight{limit=\"one\"} 1", "outlast_limit_max{limit=\"one\"} 1"] {
         assert!(metrics.contains(line), "{metrics}");
     }
-    assert!(api.get("/limits").await.text.contains(">1 of 1</span>"));
+    assert!(api.get("/limits").await.text.contains(">1 of 1<"));
     done(&api, &taken).await;
     assert_eq!(show(&api, "one").await["in_use"][0]["in_flight"], 0);
     assert_eq!(api.fetch("w").await["id"], json!(second));

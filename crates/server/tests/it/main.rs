@@ -4,6 +4,7 @@
 
 mod access;
 mod api;
+mod audit;
 mod beats;
 mod dead_letters;
 mod doctor;

@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::api::{Api, Reply};
+use crate::audit::{changes_in_the_log, check_that_changes_are_said, is_change};
 
 /// A server with its description, which remembers what was asked.
 struct Described {
     api: Api,
     document: Value,
     asked: BTreeSet<(String, String)>,
+    audited: BTreeSet<(String, String)>,
     /// Codes of errors that were seen.
     refused: BTreeSet<String>,
 }
@@ -53,7 +55,8 @@ impl Described {
     async fn with(change: impl FnOnce(&mut Settings)) -> Self {
         let api = Api::with(change);
         let document = api.get("/openapi.json").await.expect(200);
-        Self { api, document, asked: BTreeSet::new(), refused: BTreeSet::new() }
+        let (asked, audited) = (BTreeSet::new(), BTreeSet::new());
+        Self { api, document, asked, audited, refused: BTreeSet::new() }
     }
 
     /// Asks, and compares the answer with what is said about it. Returns the answer.
@@ -66,6 +69,7 @@ impl Described {
     async fn send(&mut self, request: Request<Body>, body: Option<Value>) -> Reply {
         let (method, path) = (request.method().clone(), request.uri().to_string());
         let path = path.as_str();
+        let before = if method == Method::GET { 0 } else { changes_in_the_log(&self.api).await };
         let reply = self.api.send(request).await;
         let bare = path.split('?').next().unwrap_or(path);
         let paths = self.document["paths"].as_object().expect("paths");
@@ -98,6 +102,9 @@ impl Described {
                 if let Some(content) = content {
                     self.check(&content["schema"], body, &format!("{method} {path}, sent"));
                 }
+            }
+            if is_change(&word, &template) && changes_in_the_log(&self.api).await > before {
+                self.audited.insert((word.clone(), template.clone()));
             }
             self.asked.insert((word, template));
         }
@@ -170,11 +177,6 @@ async fn work_on_plain_jobs(api: &mut Described) {
             api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{id}"), None).await.expect(200);
         }
     }
-    for verb in ["retry", "purge"] {
-        let path = format!("/api/v1/dead-letters/{verb}");
-        api.post(&path, json!({"all": true, "dry_run": true})).await.expect(200);
-        api.post(&path, json!({})).await.expect(400);
-    }
     let letters = api.get("/ojs/v1/dead-letter").await.expect(200);
     let letter = |n: usize| letters["jobs"][n]["id"].as_str().expect("a dead letter").to_owned();
     api.get(&format!("/ojs/v1/dead-letter/{}", letter(0))).await.expect(200);
@@ -184,6 +186,17 @@ async fn work_on_plain_jobs(api: &mut Described) {
     let path = format!("/ojs/v1/dead-letter/{}", letter(1));
     api.ask(Method::DELETE, &path, None).await.expect(200);
     api.ask(Method::DELETE, &path, None).await.expect(404);
+    for verb in ["retry", "purge"] {
+        let id = api.job(json!({"retry": policy})).await;
+        api.fetch().await;
+        let nack = json!({"job_id": id, "error": {"message": "m"}, "worker_id": "w"});
+        api.post("/ojs/v1/workers/nack", nack).await.expect(200);
+        let path = format!("/api/v1/dead-letters/{verb}");
+        api.post(&path, json!({})).await.expect(400);
+        api.post(&path, json!({"all": true, "dry_run": true})).await.expect(200);
+        api.post(&path, json!({"all": true})).await.expect(200);
+        api.ask(Method::DELETE, &format!("/ojs/v1/jobs/{id}"), None).await;
+    }
 }
 
 async fn look_at_everything_else(api: &mut Described) {
@@ -414,7 +427,7 @@ async fn end_sessions(api: &mut Described) {
         name: "viewer".to_owned(),
         address: "192.0.2.7".to_owned(),
         agent: "browser/1".to_owned(),
-        by: "dashboard: viewer".to_owned(),
+        by: "dashboard: viewer from 0.0.0.0".to_owned(),
     };
     let session = api.api.engine.submit(order).await.expect("it is begun");
     let all = api.get("/api/v1/sessions?limit=10").await.expect(200);
@@ -452,6 +465,7 @@ async fn every_route_answers_as_it_is_described() {
         .collect();
     let never: Vec<_> = described.difference(&api.asked).collect();
     assert!(never.is_empty(), "described and never answered well: {never:?}");
+    check_that_changes_are_said(&described, &api.audited);
 }
 
 #[tokio::test]

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use http::Request;
+use outlast_core::operation::{OperationId, OperationKind, OperationStatus};
 use outlast_server::access::{Access, KnownToken, Role, TokenHash};
+use outlast_store::operation::{ExpectedOperation, NewOperation, OperationChange, WriteOperation};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::api::{Api, Reply};
 
@@ -288,4 +291,56 @@ async fn form_that_is_sent_twice_begins_one_operation() {
     assert!(!page("/operations", "b").await.text.contains(&id));
     let of_others = page("/operations/new?kind=cancel&queue=mail", "b").await.text;
     assert!(of_others.contains("None of the"), "{of_others}");
+}
+
+/// One of them once kept all from being listed.
+#[tokio::test]
+async fn operation_that_cannot_be_read_is_shown_as_damaged_among_the_others() {
+    let api = Api::start();
+    job(&api, "mail", json!({})).await;
+    let begun = send(&api, request("cancel", json!({"queue": "mail"})), &[]).await.expect(201);
+    let new = NewOperation {
+        kind: OperationKind::Cancel,
+        about: "jobs of a colour".to_owned(),
+        definition: r#"{"filter": {"colour": "red"}}"#.to_owned(),
+        by: "api: ops (later build)".to_owned(),
+    };
+    let damaged = OperationId(Uuid::now_v7());
+    let write = WriteOperation {
+        id: damaged,
+        expected: ExpectedOperation::Absent,
+        new: Some(new),
+        to: OperationChange::to(OperationStatus::Running),
+        orders: Vec::new(),
+        by: "api: ops (later build)".to_owned(),
+    };
+    api.engine.submit(write).await.expect("it is stored").expect("it is new");
+    let listed = api.get(OPERATIONS).await.expect(200)["data"].clone();
+    let of = |id: &str| {
+        let all = listed.as_array().expect("operations");
+        all.iter().find(|it| it["id"] == id).unwrap_or_else(|| panic!("{id}: {listed}")).clone()
+    };
+    let id = damaged.to_string();
+    let shown = of(&id);
+    assert!(shown["damaged"].as_str().is_some_and(|why| why.contains("colour")), "{shown}");
+    assert_eq!(
+        (&shown["selection"], &shown["status"]),
+        (&json!("jobs of a colour"), &json!("running"))
+    );
+    let whole = of(begun["data"]["id"].as_str().expect("an id"));
+    assert_eq!((&whole["filter"]["queue"], whole.get("damaged")), (&json!("mail"), None));
+    // Whose it is cannot be read either.
+    let of_tenant = Request::get(OPERATIONS).header("x-ojs-tenant", "acme").body(Body::empty());
+    let of_tenant = api.send(of_tenant.expect("a request")).await.expect(200);
+    assert_eq!(of_tenant["data"], json!([]));
+    for page in ["/operations".to_owned(), format!("/operations/{id}")] {
+        let page = api.get(&page).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        assert!(page.text.contains("jobs of a colour"), "{}", page.text);
+        assert!(page.text.contains("data-state=\"damaged\""), "{}", page.text);
+    }
+    let one = format!("{OPERATIONS}/{id}");
+    assert_eq!(api.get(&one).await.expect(200)["data"]["damaged"], shown["damaged"]);
+    let stopped = api.post(&format!("{one}/stop"), json!({})).await.expect(200);
+    assert_eq!(stopped["data"]["status"], "stopped");
 }

@@ -1,5 +1,6 @@
 //! A job's attempts: the ended ones, and the one under way.
 
+use outlast_core::budget::Charge;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
@@ -19,7 +20,7 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
             "select x.epoch, x.life, x.number, x.worker, coalesce(w.name, x.plain), x.claimed,
                     x.started, x.finished, x.outcome, x.next_state, x.error, x.exit_code, x.by,
                     x.evidence, x.evidence_code, x.pack_digest, x.omitted,
-                    x.peak_memory, x.cpu_ms
+                    x.peak_memory, x.cpu_ms, x.charge
              from job_row j
              cross join lateral (
                  select t.epoch, t.life, t.number, t.worker, t.plain, t.claimed, t.started,
@@ -27,14 +28,14 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
                         case when t.upto <= $2::bigint then t.error end as error, t.exit_code,
                         t.by, t.evidence, t.evidence_code, t.pack_digest,
                         case when t.upto > $2 then octet_length(t.error)::bigint end as omitted,
-                        t.peak_memory, t.cpu_ms
+                        t.peak_memory, t.cpu_ms, t.charge
                  from (select t.*, sum(octet_length(t.error)) over (
                            order by t.epoch desc rows unbounded preceding) as upto
                        from attempt_row t where t.seq = j.seq) t
                  union all
                  select a.epoch, a.life, a.failures + 1, a.worker, a.plain, a.claimed, a.started,
                         null, null, null, null, null, '', '', null, a.pack_digest, null,
-                        null, null
+                        null, null, null
                  from active a where a.seq = j.seq) x
              left join worker w on w.id = x.worker
              where j.id = $1 order by x.epoch",
@@ -42,6 +43,10 @@ pub(crate) async fn of_job(reader: &Reader, id: JobId) -> Result<Vec<AttemptReco
         )
         .await?;
     rows.iter().map(attempt).collect()
+}
+
+fn charge(bits: i16) -> Charge {
+    Charge::from_bits(u8::try_from(bits).unwrap_or_default())
 }
 
 fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
@@ -59,6 +64,7 @@ fn attempt(row: &Row) -> Result<AttemptRecord, StoreError> {
         started: row::time_opt(row, 6)?,
         finished: row::time_opt(row, 7)?,
         outcome: outcome.and_then(Outcome::parse),
+        charge: get::<Option<i16>>(row, 19)?.map(charge),
         next_state: next_state.and_then(State::parse),
         error: get(row, 10)?,
         omitted: get::<Option<i64>>(row, 16)?.map(i64::unsigned_abs),

@@ -8,7 +8,8 @@ use outlast_core::limits::EVENTS_BYTES_MAX;
 use outlast_store::StoreError;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store_rules::cursor::{
-    Cursor, EVER, Logged, Newest, Reading, TimePosition, Times, Window, life_of, window,
+    Cursor, EVER, Logged, Newest, Reading, TimePosition, Times, Window, life_of, rare_wanted,
+    window,
 };
 use tokio_postgres::types::ToSql;
 
@@ -53,16 +54,31 @@ const BATCHES: &str = "select x.lane, x.n, x.at,
 /// The last batches before one, in the order of time. Their index is by time; only those of one
 /// millisecond are sorted. Those that there is no room for have no events: the first one and those
 /// before it come to `$6` bytes.
-const NEWEST: &str = "select x.lane, x.n, x.at,
-         case when x.upto <= $6::bigint or x.upto = octet_length(x.body) then x.body end
-     from (
-         select b.lane, b.n, b.at, b.body, sum(octet_length(b.body)) over (
-             order by b.at desc, b.lane desc, b.n desc rows unbounded preceding) as upto
-         from (
-             select b.lane, b.n, b.at, b.body from event_batch b
-             where b.at <= $1 and b.at >= $4 and (b.at, b.lane, b.n) < ($1, $2, $3)
-             order by b.at desc, b.lane desc, b.n desc limit $5) b) x
-     order by x.at desc, x.lane desc, x.n desc";
+macro_rules! newest {
+    ($which:literal) => {
+        concat!(
+            "select x.lane, x.n, x.at,
+                 case when x.upto <= $6::bigint or x.upto = octet_length(x.body) then x.body end
+             from (
+                 select b.lane, b.n, b.at, b.body, sum(octet_length(b.body)) over (
+                     order by b.at desc, b.lane desc, b.n desc rows unbounded preceding) as upto
+                 from (
+                     select b.lane, b.n, b.at, b.body from event_batch b
+                     where b.at <= $1 and b.at >= $4 and (b.at, b.lane, b.n) < ($1, $2, $3)",
+            $which,
+            "        order by b.at desc, b.lane desc, b.n desc limit $5) b) x
+             order by x.at desc, x.lane desc, x.n desc"
+        )
+    };
+}
+
+const NEWEST: &str = newest!("");
+
+/// The same of those that may hold a rare event of those wanted, which are in an index of their own.
+const NEWEST_RARE: &str = newest!(
+    " and b.rare is distinct from 0 and (b.rare is null or b.rare & $7::bigint <> 0)
+"
+);
 
 /// The number of the first batch of each lane that has a time or a later one. Time never falls
 /// within a lane, so what is left is halved until one is.
@@ -106,12 +122,20 @@ pub(crate) async fn page(reader: &Reader, query: &EventQuery) -> Result<EventPag
 /// The newest events.
 pub(crate) async fn newest(reader: &Reader, query: &NewestQuery) -> Result<NewestPage, StoreError> {
     let mut newest = Newest::of(query, life(reader, &query.of).await?)?;
+    let rare = rare_wanted(&query.of);
     let room = i64::try_from(EVENTS_BYTES_MAX).unwrap_or(i64::MAX);
     loop {
         let ((at, lane, n), window) = (newest.end(), newest.window());
         let most = i64::try_from(window).unwrap_or(i64::MAX);
-        let values: [&(dyn ToSql + Sync); 6] = [&at, &lane, &n, &newest.since(), &most, &room];
-        let rows = reader.all(NEWEST, &values).await?;
+        let since = newest.since();
+        let mut values: Vec<&(dyn ToSql + Sync)> = vec![&at, &lane, &n, &since, &most, &room];
+        let sql = if let Some(bits) = &rare {
+            values.push(bits);
+            NEWEST_RARE
+        } else {
+            NEWEST
+        };
+        let rows = reader.all(sql, &values).await?;
         let mut is_last = rows.len() < window;
         for row in &rows {
             let batch = Logged { n: get(row, 1)?, at: get(row, 2)?, body: get(row, 3)? };

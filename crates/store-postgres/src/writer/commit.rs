@@ -11,6 +11,7 @@
 use outlast_store::{Applied, BatchId, StoreError};
 use outlast_store_rules::apply::batch::Effects;
 use outlast_store_rules::codec;
+use outlast_store_rules::cursor::rare_of;
 use uuid::Uuid;
 
 use crate::connection::{Statement, values};
@@ -69,6 +70,7 @@ impl Tx<'_> {
             changes: self.batch.outbox.tally.take(),
             ready: self.batch.outbox.tally.take_ready(),
             events: (!events.is_empty()).then(|| row::text(&codec::events_text(events))),
+            rare: rare_of(events),
         };
         self.cache.slots.counts(ending.changes.len() + ending.ready.len());
         let mut writes = self.write_set.take();

@@ -164,7 +164,7 @@ impl Prefetch {
             Command::Attach(attach) => self.change(attach.worker),
             Command::Worker(step) => self.change(step.worker),
             Command::Lapse(lapse) => self.change(lapse.worker),
-            Command::ForgetWorker(worker) => self.change(*worker),
+            Command::ForgetWorker(order) => self.change(order.worker),
             Command::WriteSchedule(write) => {
                 self.store_exactly(&write.jobs);
                 self.schedules.insert(write.name.to_string());

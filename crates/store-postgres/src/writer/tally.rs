@@ -127,8 +127,8 @@ macro_rules! and_log {
         concat!(
             "with ",
             $keep,
-            " insert into event_batch (lane, n, server, at, body)
-             select b.lane, $18, b.server, $19, $20 from batch_slot b
+            " insert into event_batch (lane, n, server, at, body, rare)
+             select b.lane, $18, b.server, $19, $20, $21 from batch_slot b
              where b.server = $1 and b.slot = $2"
         )
     };
@@ -138,8 +138,8 @@ const KEEP_ONE: &str = alone!(keep_one!());
 const KEEP: &str = alone!(keep!());
 const KEEP_ONE_AND_LOG: &str = and_log!(keep_one!());
 const KEEP_AND_LOG: &str = and_log!(keep!());
-const LOG: &str = "insert into event_batch (lane, n, server, at, body)
-     select b.lane, $3, b.server, $4, $5 from batch_slot b where b.server = $1 and b.slot = $2";
+const LOG: &str = "insert into event_batch (lane, n, server, at, body, rare)
+     select b.lane, $3, b.server, $4, $5, $6 from batch_slot b where b.server = $1 and b.slot = $2";
 
 /// Whether rows `t` count nothing together.
 macro_rules! all_zero {
@@ -293,12 +293,14 @@ pub(super) struct Ending {
     pub(super) ready: Vec<ReadyChange>,
     /// Its events, as they are stored.
     pub(super) events: Option<String>,
+    /// Which rare ones are among them.
+    pub(super) rare: i64,
 }
 
 impl Ending {
     /// Returns the statement that writes it, if there is anything to be written.
     pub(super) fn into_statement(self) -> Option<Statement> {
-        let log = self.events.map(|body| values![int(self.id.n), self.at.0, body]);
+        let log = self.events.map(|body| values![int(self.id.n), self.at.0, body, self.rare]);
         let sql = match (self.changes.len(), log.is_some()) {
             (0, false) if self.ready.is_empty() => return None,
             (0, true) if self.ready.is_empty() => LOG,
@@ -337,8 +339,9 @@ impl Ending {
             classes.push(class.0);
             available.push(int(counts.state(State::Available)));
         }
-        let (server, n) = (self.id.server, int(self.id.n));
-        Some(values![server, n, self.at.0, events, classes, available, bounds, self.slot])
+        let (server, n, at) = (self.id.server, int(self.id.n), self.at.0);
+        let rare = self.rare;
+        Some(values![server, n, at, events, classes, available, bounds, self.slot, rare])
     }
 }
 

@@ -232,6 +232,7 @@ impl Tx<'_> {
             pack_digest: row.pack_digest.map(str::to_owned),
             peak_memory: row.usage.peak_memory.map(int),
             cpu_ms: row.usage.cpu.map(|time| int(time.0)),
+            charge: row.charge.bits().into(),
         });
     }
 }

@@ -199,7 +199,7 @@ rows! {
         claimed: i64, started: Option<i64>, finished: i64, outcome: &'static str,
         next_state: &'static str, error: Option<String>, exit_code: Option<i32>, by: String,
         evidence: String, evidence_code: Option<&'static str>, pack_digest: Option<String>,
-        peak_memory: Option<i64>, cpu_ms: Option<i64>,
+        peak_memory: Option<i64>, cpu_ms: Option<i64>, charge: i16,
     }
 }
 

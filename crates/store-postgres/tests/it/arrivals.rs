@@ -338,6 +338,7 @@ fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_give
         );
 
         let page = server.store.events(EventQuery {
+            audit: false,
             after: None,
             names: Vec::new(),
             queues: Vec::new(),

@@ -11,9 +11,10 @@ use outlast_core::id::{Epoch, JobId, WorkerId};
 use outlast_core::limit::{Limit, LimitName, Scope};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, First, JobAction,
-    LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune, QueueOrder, RETENTION,
-    RemoveLimit, ReportedOutcome, Reporter, SetLimit, Start, Strand, Stream, Sweep,
+    AskedByQueues, Claim, ClaimFrom, Claimant, ClassId, EndDetail, Fence, Finish, First,
+    ForgetWorker, JobAction, LeadershipFence, LeadershipRequest, LogChunk, NewJob, Progress, Prune,
+    QueueOrder, RETENTION, RemoveLimit, ReportedOutcome, Reporter, SetLimit, Start, Strand, Stream,
+    Sweep,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
@@ -279,7 +280,9 @@ impl Player {
         let Some(worker) = self.a_worker() else { return Vec::new() };
         vec![match self.dice.below(8) {
             0 => goodbye(worker),
-            1 => Command::ForgetWorker(worker),
+            1 => {
+                Command::ForgetWorker(ForgetWorker { worker, name: "w".into(), by: "test".into() })
+            }
             2 | 3 => lapse(worker, 2 + u64::try_from(self.dice.below(3)).unwrap()),
             4 => extend(Holds::Count(JobCount { jobs: 9, arrived: now, report: Vec::new() })),
             5 => {

@@ -79,8 +79,9 @@ insert into dead_letter_row (seq, reason, at) select g, 'exhausted', g from gene
 insert into checkpoint select g, 'x' from generate_series(10700001, 10720000) g;
 insert into log select g, 1, 1, 0, 0, 1, 'x' from generate_series(10820001, 10840000) g;
 insert into log_size select g, 1, 1, 1, '{[0,1)}' from generate_series(10820001, 10840000) g;
-insert into event_batch (server, lane, n, at, body)
-    select '01900000-0000-7000-8000-000000000000', 1, g, g, '[]' from generate_series(1, 50000) g;
+insert into event_batch (server, lane, n, at, body, rare)
+    select '01900000-0000-7000-8000-000000000000', 1, g, g, '[]',
+        case when g % 1000 = 0 then 2 else 0 end from generate_series(1, 50000) g;
 insert into idempotency select decode(lpad(to_hex(g), 64, '0'), 'hex'), 'x', 9000000000000 + g
     from generate_series(10000001, 10030000) g;
 insert into arrival (id, envelope, wake)

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use outlast_core::budget::{ScheduledTimeout, Spent};
+use outlast_core::budget::{Charge, ScheduledTimeout, Spent};
 use outlast_core::evidence::Evidence;
 use outlast_core::id::{Epoch, WorkerId};
 use outlast_core::job::{DeadLetterReason, Hold, Holder, Outcome, Place, State, Transition};
@@ -210,6 +210,8 @@ pub struct EndedAttempt<'a> {
     pub finished: Timestamp,
     /// How it ended.
     pub outcome: Outcome,
+    /// What it was charged.
+    pub charge: Charge,
     /// The state that it led to.
     pub next_state: State,
     /// JSON: its error.
@@ -452,6 +454,7 @@ fn ended_attempt<'a>(
         started: attempt.started.or(detail.started),
         finished: now,
         outcome,
+        charge: Charge::of(loaded.job.spent, decided.transition.spent),
         next_state: decided.transition.to,
         error: detail.error.as_deref(),
         exit_code: detail.exit_code,

@@ -5,8 +5,9 @@ use outlast_core::id::WorkerId;
 use outlast_core::worker::liveness::{Standing, WorkerRefusal};
 use outlast_core::worker::order::in_force;
 use outlast_store::command::{
-    Attach, Command, Lapse, Registration, Renew, ReportHealth, WorkerMove,
+    Attach, Command, ForgetWorker, Lapse, Registration, Renew, ReportHealth, WorkerMove,
 };
+use outlast_store::event::EventName;
 use outlast_store::reply::{
     Attached, Moved, NotFound, RenewRefusal, Renewed, Reply, WorkerMoveRefusal, WorkerMoved,
 };
@@ -14,6 +15,7 @@ use outlast_store::reply::{
 use super::{Backend, WorkerChange, carry_out};
 use crate::apply::loaded::KnownWorker;
 use crate::apply::worker::{self, Before, Release};
+use crate::rules::worker_event;
 
 pub(super) async fn register<B: Backend>(
     backend: &mut B,
@@ -197,13 +199,17 @@ async fn take_back<B: Backend>(
 
 pub(super) async fn forget<B: Backend>(
     backend: &mut B,
-    worker: WorkerId,
+    order: &ForgetWorker,
 ) -> Result<Result<(), NotFound>, B::Error> {
-    let Some(known) = backend.worker(worker)? else { return Ok(Err(NotFound)) };
-    let in_flight = backend.count_in_flight(worker).await?;
+    let ForgetWorker { worker, name, by } = order;
+    let Some(known) = backend.worker(*worker)? else { return Ok(Err(NotFound)) };
+    let in_flight = backend.count_in_flight(*worker).await?;
     if !worker::may_forget(&known, in_flight) {
         return Ok(Err(NotFound));
     }
-    backend.write_worker(worker, WorkerChange::Forgotten)?;
+    backend.write_worker(*worker, WorkerChange::Forgotten)?;
+    let now = backend.context().now;
+    let event = worker_event(*worker, EventName::WorkerForgotten, now, by, name.as_str());
+    backend.outbox().events.push(event);
     Ok(Ok(()))
 }

@@ -292,6 +292,7 @@ pub static SECTIONS: &[Section] = &[
             maybe(text("pack_digest")),
             added(maybe(int("peak_memory"))),
             added(maybe(int("cpu_ms"))),
+            added(maybe(int("charge"))),
         ],
     },
     Section { name: "expiry", key: 2, columns: &[int("at"), int("seq")] },
@@ -319,7 +320,14 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "event_batch",
         key: 2,
-        columns: &[int("lane"), int("n"), id("server"), int("at"), text("body")],
+        columns: &[
+            int("lane"),
+            int("n"),
+            id("server"),
+            int("at"),
+            text("body"),
+            added(maybe(int("rare"))),
+        ],
     },
     Section {
         name: "idempotency",

@@ -1,5 +1,6 @@
 //! A job's attempts: the ended ones, and the one under way.
 
+use outlast_core::budget::Charge;
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::JobId;
 use outlast_core::job::{Outcome, State};
@@ -30,7 +31,7 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
             "select epoch, life, number, worker, plain, claimed, started, finished, outcome,
                     next_state, case when upto <= ?2 then error end, exit_code, by, evidence,
                     evidence_code, pack_digest, peak_memory, cpu_ms,
-                    case when upto > ?2 then octet_length(error) end
+                    case when upto > ?2 then octet_length(error) end, charge
              from (select *, sum(octet_length(error)) over (
                        order by epoch desc rows unbounded preceding) as upto
                    from attempt_row where seq = ?1)
@@ -50,6 +51,7 @@ fn ended(db: &Connection, seq: i64) -> Result<Vec<AttemptRecord>, StoreError> {
                 started: row::time_opt(row, 6)?,
                 finished: row::time_opt(row, 7)?,
                 outcome: row::parsed_opt(row, 8, Outcome::parse)?,
+                charge: row.get::<_, Option<u8>>(19)?.map(Charge::from_bits),
                 next_state: row::parsed_opt(row, 9, State::parse)?,
                 error: row.get(10)?,
                 exit_code: row.get(11)?,
@@ -89,6 +91,7 @@ fn under_way(db: &Connection, seq: i64) -> Result<Option<AttemptRecord>, StoreEr
                 started: row::time_opt(row, 6)?,
                 finished: None,
                 outcome: None,
+                charge: None,
                 next_state: None,
                 error: None,
                 omitted: None,

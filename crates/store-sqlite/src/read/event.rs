@@ -6,10 +6,10 @@ use std::collections::BinaryHeap;
 use outlast_store::StoreError;
 use outlast_store::event::{EventPage, EventQuery, NewestPage, NewestQuery};
 use outlast_store_rules::cursor::{
-    Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Times, Window, life_of, window,
-    with_room,
+    Cursor, EVER, Logged, Newest, Reading, Size, TimePosition, Times, Window, life_of, rare_wanted,
+    window, with_room,
 };
-use rusqlite::{Connection, OptionalExtension as _};
+use rusqlite::{Connection, OptionalExtension as _, Row};
 
 use crate::row::failed;
 
@@ -37,6 +37,11 @@ const FROM: &str = "select n, at from event_batch where lane = ?1 and n >= ?2 or
 /// The last batch of a lane that has a lower number.
 const BEFORE: &str =
     "select n, at from event_batch where lane = ?1 and n < ?2 order by n desc limit 1";
+
+/// The last one before it that may hold a rare event of those wanted.
+const RARE_BEFORE: &str = "select n, at from event_batch indexed by event_batch_rare
+     where lane = ?1 and n < ?2 and rare is not 0 and (rare is null or rare & ?3 <> 0)
+     order by n desc limit 1";
 
 pub(crate) fn page(db: &Connection, query: &EventQuery) -> Result<EventPage, StoreError> {
     let query = &in_lanes(db, query)?;
@@ -84,9 +89,17 @@ fn windows(
 pub(crate) fn newest(db: &Connection, query: &NewestQuery) -> Result<NewestPage, StoreError> {
     let mut newest = Newest::of(query, life(db, &query.of)?)?;
     let (time, end_lane, end_n) = newest.end();
-    let mut before = db.prepare_cached(BEFORE).map_err(failed)?;
+    let rare = rare_wanted(&query.of);
+    let before = if rare.is_some() { RARE_BEFORE } else { BEFORE };
+    let mut before = db.prepare_cached(before).map_err(failed)?;
     let mut last = |lane: i64, n: i64| -> Result<Option<(i64, i64, i64)>, StoreError> {
-        let found = before.query_row((lane, n), |row| Ok((row.get(1)?, lane, row.get(0)?)));
+        let place = |row: &Row<'_>| -> rusqlite::Result<(i64, i64, i64)> {
+            Ok((row.get(1)?, lane, row.get(0)?))
+        };
+        let found = match rare {
+            Some(bits) => before.query_row((lane, n, bits), place),
+            None => before.query_row((lane, n), place),
+        };
         found.optional().map_err(failed)
     };
     let mut heads = BinaryHeap::new();

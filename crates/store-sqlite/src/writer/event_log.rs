@@ -3,6 +3,7 @@
 
 use outlast_store::{BatchId, StoreError};
 use outlast_store_rules::codec;
+use outlast_store_rules::cursor::rare_of;
 use rusqlite::Connection;
 
 use crate::row::failed;
@@ -46,14 +47,17 @@ impl Tx<'_> {
     pub(super) fn log_events(&mut self, id: BatchId) -> Result<(), StoreError> {
         let (lane, n) = self.cache.log.next(self.db)?;
         let body = codec::events_text(&self.batch.outbox.events);
+        let rare = rare_of(&self.batch.outbox.events);
         let server = id.server.as_bytes().as_slice();
         let mut insert = self
             .db
             .prepare_cached(
-                "insert into event_batch (lane, n, server, at, body) values (?1, ?2, ?3, ?4, ?5)",
+                "insert into event_batch (lane, n, server, at, body, rare)
+                 values (?1, ?2, ?3, ?4, ?5, ?6)",
             )
             .map_err(failed)?;
-        insert.execute((lane, n, server, self.batch.context.now.0, body)).map_err(failed)?;
+        let now = self.batch.context.now.0;
+        insert.execute((lane, n, server, now, body, rare)).map_err(failed)?;
         self.cache.log.next = Some((lane, n + 1));
         Ok(())
     }

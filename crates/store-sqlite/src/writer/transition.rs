@@ -152,8 +152,8 @@ impl Tx<'_> {
         self.execute(
             "insert into attempt_row (seq, epoch, life, number, worker, plain, claimed, started,
                                       finished, outcome, next_state, error, exit_code, by, evidence,
-                                      evidence_code, pack_digest, peak_memory, cpu_ms)
-             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                      evidence_code, pack_digest, peak_memory, cpu_ms, charge)
+             values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rusqlite::params![
                 seq,
                 int(row.epoch.0),
@@ -174,6 +174,7 @@ impl Tx<'_> {
                 row.pack_digest,
                 row.usage.peak_memory.map(int),
                 row.usage.cpu.map(|time| int(time.0)),
+                row.charge.bits(),
             ],
         )?;
         Ok(())

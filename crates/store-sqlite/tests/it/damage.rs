@@ -190,7 +190,8 @@ async fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it
     let restored = write(&path, 6).await;
     let read = async |after: Option<String>| {
         let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
-        let query = EventQuery { after, names, queues, job: None, worker: None, limit: 100 };
+        let query =
+            EventQuery { audit: false, after, names, queues, job: None, worker: None, limit: 100 };
         restored.events(query).await.unwrap().events.len()
     };
     assert_eq!((read(Some(cursor)).await, read(None).await), (20, 40));
@@ -215,7 +216,15 @@ async fn restores_of_the_same_backup_are_told_apart() {
         if let Some(after) = cursor.take() {
             let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
             let after = Some(after);
-            let query = EventQuery { after, names, queues, job: None, worker: None, limit: 100 };
+            let query = EventQuery {
+                audit: false,
+                after,
+                names,
+                queues,
+                job: None,
+                worker: None,
+                limit: 100,
+            };
             assert_eq!(restored.events(query).await.unwrap().events.len(), 20);
         }
         cursor = Some(restored.events_end().await.unwrap());

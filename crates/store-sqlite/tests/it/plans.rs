@@ -108,6 +108,16 @@ fn events_are_read_in_the_order_of_writing() {
     );
 }
 
+#[test]
+fn rare_events_are_read_without_the_others() {
+    check(
+        "select n, at from event_batch indexed by event_batch_rare
+         where lane = ?1 and n < ?2 and rare is not 0 and (rare is null or rare & ?3 <> 0)
+         order by n desc limit 1",
+        "SEARCH event_batch USING INDEX event_batch_rare (lane=? AND n<?)",
+    );
+}
+
 /// A heartbeat that names no jobs once read the attempts of all plain clients.
 #[test]
 fn a_plain_client_without_a_list_is_prolonged_by_its_name() {

@@ -89,6 +89,7 @@ impl<H: Harness> World<'_, H> {
 
     fn session_events(&self) -> Vec<(EventName, String, String)> {
         let query = EventQuery {
+            audit: false,
             after: None,
             names: vec!["session.*".into()],
             queues: vec![],

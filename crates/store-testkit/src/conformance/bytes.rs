@@ -385,6 +385,7 @@ fn events_of_long_batches_are_all_read<H: Harness>(world: &mut World<'_, H>) {
         world.apply(vec![Command::EnqueueAll(jobs.into_iter().map(by).collect())]);
     }
     let mut query = EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),

@@ -61,6 +61,7 @@ fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
     let page = Page { limit: 100, cursor: None };
     let query = JobQuery::all(page.clone());
     let events = EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),

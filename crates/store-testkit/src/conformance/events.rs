@@ -9,7 +9,7 @@ use outlast_core::budget::Budgets;
 use outlast_core::id::{JobId, WorkerId};
 use outlast_core::time::{Span, Timestamp};
 use outlast_store::command::{
-    Batch, BatchId, ClaimFrom, Claimant, Command, First, Renew, ReportedOutcome,
+    Batch, BatchId, ClaimFrom, Claimant, Command, First, NewJob, QueueOrder, Renew, ReportedOutcome,
 };
 use outlast_store::event::{EventName, EventQuery, NewestPage, NewestQuery};
 use outlast_store::reply::Reply;
@@ -27,6 +27,7 @@ cases![
     events_that_a_later_build_has_added_are_passed_over,
     newest_events_are_read_back_to_front,
     newest_events_are_of_the_time_and_the_job_asked_for,
+    rare_events_are_found_behind_any_number_of_others,
 ];
 
 /// A clock that tells each who asks something else: as far apart as those of two connections
@@ -121,6 +122,7 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
 
     fn read(&mut self, reader: &mut Reader, limit: usize) -> usize {
         let query = EventQuery {
+            audit: false,
             after: reader.cursor.clone(),
             names: vec!["job.enqueued".into()],
             queues: Vec::new(),
@@ -229,6 +231,7 @@ fn check_events_of<H: Harness>(world: &mut World<'_, H>, job: JobId) {
     let other = world.job();
     world.add(other);
     let query = |job| EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),
@@ -285,7 +288,7 @@ fn events_that_a_later_build_has_added_are_passed_over<H: Harness>(world: &mut W
     world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
     let query = |after, limit| {
         let (names, queues, job) = (vec!["job.*".to_owned()], Vec::new(), Some(id));
-        EventQuery { after, names, queues, job, worker: None, limit }
+        EventQuery { audit: false, after, names, queues, job, worker: None, limit }
     };
     let kinds = |world: &World<'_, H>| {
         let newest = NewestQuery { of: query(None, 100), since: None, until: None, before: None };
@@ -321,8 +324,15 @@ fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>
     let names = |world: &World<'_, H>| {
         let job = Some(id);
         let all = (Vec::new(), Vec::new());
-        let query =
-            EventQuery { after: None, names: all.0, queues: all.1, job, worker: None, limit: 100 };
+        let query = EventQuery {
+            audit: false,
+            after: None,
+            names: all.0,
+            queues: all.1,
+            job,
+            worker: None,
+            limit: 100,
+        };
         let page = world.ask(world.store().events(query));
         page.events.into_iter().map(|(_, event)| event.kind).collect::<Vec<_>>()
     };
@@ -342,7 +352,7 @@ fn newest(of: EventQuery, before: Option<String>) -> NewestQuery {
 
 fn every(limit: u32) -> EventQuery {
     let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { after: None, names, queues, job: None, worker: None, limit }
+    EventQuery { audit: false, after: None, names, queues, job: None, worker: None, limit }
 }
 
 fn jobs_of(page: &NewestPage) -> Vec<JobId> {
@@ -423,4 +433,39 @@ fn newest_events_are_of_the_time_and_the_job_asked_for<H: Harness>(world: &mut W
     let refused =
         world.refusal(|store| async move { store.newest_events(nowhere).await.map(drop) });
     assert!(matches!(refused, Some(outlast_store::error::StoreError::Rejected(_))), "{refused:?}");
+}
+
+/// A page of losses once showed none where a store was busy: it looked at 8 MB of the log.
+fn rare_events_are_found_behind_any_number_of_others<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let lost = world.add_plain();
+    world.run(hand);
+    world.bury(hand.worker);
+    let by = "api: ops (curl/8) from 192.0.2.7".to_owned();
+    let pause = QueueOrder { queue: "default".into(), paused: true, by: by.clone() };
+    world.one(Command::Queue(pause));
+    for _ in 0..90 {
+        let job = world.job();
+        // Long enough that few of them are as much as one page looks at.
+        let enqueue = NewJob { by: "x".repeat(100_000), ..job };
+        world.add(enqueue);
+    }
+    let of = |names: &[&str], audit: bool| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        newest(EventQuery { names, audit, ..every(10) }, None)
+    };
+    let find = |query| world.ask(world.store().newest_events(query));
+    let losses = find(of(&["job.lost"], false));
+    assert_eq!((jobs_of(&losses), losses.previous), (vec![lost], None));
+    let changes = find(of(&[], true));
+    let found: Vec<_> = changes.events.iter().map(|(_, it)| (it.kind, it.by.clone())).collect();
+    assert_eq!((found, changes.previous), (vec![(EventName::QueuePaused, by)], None));
+    assert_eq!(find(of(&["job.lost"], true)).events, []);
+    // One for each page, and then no more.
+    let both =
+        EventQuery { names: vec!["job.lost".into(), "job.dead_lettered".into()], ..every(1) };
+    let page = find(newest(both.clone(), None));
+    assert_eq!(jobs_of(&page), [lost]);
+    let before = page.previous.expect("the page is full");
+    assert_eq!(find(newest(both, Some(before))).events, []);
 }

@@ -37,6 +37,7 @@ fn adopt<H: Harness>(
 
 fn events<H: Harness>(world: &World<'_, H>, names: &[&str]) -> Vec<Event> {
     let query = EventQuery {
+        audit: false,
         after: None,
         names: names.iter().map(|&name| name.to_owned()).collect(),
         queues: Vec::new(),

@@ -252,6 +252,7 @@ pub async fn check(store: &dyn Store) {
     let pauses = store.pauses().await.expect("the store reads");
     assert_eq!(pauses.iter().filter(|queue| queue.paused).count(), 1);
     let query = EventQuery {
+        audit: false,
         after: None,
         names: Vec::new(),
         queues: Vec::new(),

@@ -89,6 +89,12 @@ impl Read {
                 let query = NewestQuery { of, since, until: None, before: None };
                 format!("{} events", store.newest_events(query).await?.events.len())
             }
+            Self::Other("newest losses") => {
+                let names = vec!["job.lost".to_owned()];
+                let of = EventQuery { names, ..events_of(None) };
+                let query = NewestQuery { of, since: None, until: None, before: None };
+                format!("{} events", store.newest_events(query).await?.events.len())
+            }
             Self::Other("next due") => format!("{}", store.next_due().await?.is_some()),
             Self::Other("one job") => format!("{}", store.job(job).await?.is_some()),
             Self::Other("jobs before one") => jobs_before(store, job).await?,
@@ -153,7 +159,7 @@ async fn events<S: Store>(store: &S) -> Result<String, StoreError> {
 
 fn events_of(job: Option<JobId>) -> EventQuery {
     let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { after: None, names, queues, job, worker: None, limit: 50 }
+    EventQuery { audit: false, after: None, names, queues, job, worker: None, limit: 50 }
 }
 
 fn id_of(first: u128, n: u128) -> Uuid {
@@ -220,6 +226,7 @@ pub fn reads() -> Vec<Read> {
         "events of a job",
         "events of a name",
         "newest events",
+        "newest losses",
         "held by a worker",
         "cancelled of workers",
         "dead letters",

@@ -356,6 +356,7 @@ fn begin_and_end_are_in_the_event_log_once_each<H: Harness>(world: &mut World<'_
     let write = ending(1, ExpectedOperation::Running, OperationStatus::Stopped);
     assert!(world.write_operation(WriteOperation { to: stop, ..write }).is_ok());
     let of = EventQuery {
+        audit: false,
         after: None,
         names: vec!["operation.*".into()],
         queues: vec![],
@@ -382,6 +383,7 @@ fn events_of_jobs_name_the_operation<H: Harness>(world: &mut World<'_, H>) {
     let job = world.add_plain();
     assert!(world.write_operation(step(1, revision, vec![cancel(job)])).is_ok());
     let of = EventQuery {
+        audit: false,
         after: None,
         names: vec!["job.cancelled".into()],
         queues: vec![],

@@ -181,6 +181,7 @@ fn unconfirmed_attempt_is_logged_on_request<H: Harness>(world: &mut World<'_, H>
     let beat = Command::Extend(Extend { worker: "me".into(), holds });
     assert_eq!(world.one(beat), unconfirmed(vec![], vec![first, second]));
     let query = EventQuery {
+        audit: false,
         after: None,
         names: vec!["job.unconfirmed".into()],
         queues: vec!["default".into()],

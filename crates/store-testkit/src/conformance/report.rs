@@ -1,6 +1,6 @@
 //! What holders report: starts, ends, output, checkpoints; and which reports are refused.
 
-use outlast_core::budget::Spent;
+use outlast_core::budget::{Charge, Spent};
 use outlast_core::evidence::{Evidence, EvidenceCode};
 use outlast_core::id::{Epoch, JobId};
 use outlast_core::job::{DeadLetterReason, Outcome, Refusal, State};
@@ -24,6 +24,7 @@ cases![
     last_failure_discards_and_makes_a_dead_letter_if_asked,
     error_that_must_not_be_retried_discards_at_once,
     interruption_is_free_until_its_budget_is_spent,
+    attempt_says_what_it_was_charged,
     job_that_may_start_once_is_never_started_again,
     never_started_attempt_charges_nothing,
     requeued_job_takes_its_turn_anew,
@@ -138,6 +139,53 @@ fn interruption_is_free_until_its_budget_is_spent<H: Harness>(world: &mut World<
     let claimed = world.run(hand);
     let moved = world.finish(&claimed, hand, ReportedOutcome::Interrupted).unwrap();
     assert_eq!((moved.state, world.read(id).spent.failures), (State::Retryable, 1));
+    let charges: Vec<Vec<_>> = world
+        .attempts(id)
+        .iter()
+        .map(|it| it.charge.map_or_else(Vec::new, |charge| charge.words().collect()))
+        .collect();
+    let free = || vec!["interruption"];
+    assert_eq!(charges, [free(), free(), vec!["interruption", "failure"]]);
+}
+
+fn attempt_says_what_it_was_charged<H: Harness>(world: &mut World<'_, H>) {
+    let hand = world.worker();
+    let cases: [(ReportedOutcome, &[&str]); 6] = [
+        (ReportedOutcome::Completed, &[]),
+        (failed(), &["failure"]),
+        (ReportedOutcome::TimedOut, &["failure"]),
+        (ReportedOutcome::Interrupted, &["interruption"]),
+        (ReportedOutcome::Lost, &["loss"]),
+        (ReportedOutcome::NotStarted, &[]),
+    ];
+    for (reported, words) in cases {
+        let id = world.add_plain();
+        let claimed = world.run(hand);
+        assert_eq!(world.attempts(id)[0].charge, None, "it runs");
+        world.finish(&claimed, hand, reported.clone()).unwrap();
+        let charge = world.attempts(id)[0].charge.expect("it has ended");
+        assert_eq!(charge.words().collect::<Vec<_>>(), words, "{reported:?}");
+        world.cancel(id).ok();
+    }
+    // Its worker ended it, since no server renewed the lease.
+    let id = world.add_plain();
+    let claimed = world.run(hand);
+    let evidence = Evidence::of(EvidenceCode::Lease, "no server for too long");
+    let detail = EndDetail { evidence, ..EndDetail::default() };
+    let (job, fence, reported) = (id, hand.fence(claimed.epoch), ReportedOutcome::Lost);
+    let report = Finish { job, fence, reported, detail, by: "the worker".into() };
+    world.moved(Command::Finish(Box::new(report))).unwrap();
+    assert_eq!(world.attempts(id)[0].charge, Some(Charge::default()));
+    world.cancel(id).unwrap();
+    // The standard has the silence of a plain client use up a retry.
+    let mut job = world.job();
+    job.visibility = Some(Span(100));
+    let id = world.add(job);
+    world.fetch(Some("plain"), 1);
+    world.wait(Span(200));
+    world.sweep();
+    let charge = world.attempts(id)[0].charge.expect("it has ended");
+    assert_eq!(charge.words().collect::<Vec<_>>(), ["loss", "failure"]);
 }
 
 fn job_that_may_start_once_is_never_started_again<H: Harness>(world: &mut World<'_, H>) {

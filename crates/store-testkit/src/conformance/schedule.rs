@@ -272,6 +272,7 @@ fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
     };
     assert!(world.write_schedule(fire).is_ok());
     let of = EventQuery {
+        audit: false,
         after: None,
         names: vec!["cron.*".into()],
         queues: vec![],

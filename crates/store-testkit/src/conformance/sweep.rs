@@ -314,7 +314,15 @@ const DAY: Span = Span(24 * 3600 * 1000);
 
 fn event_count<H: Harness>(world: &World<'_, H>) -> usize {
     let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
-    let query = EventQuery { after: None, names, queues, job: None, worker: None, limit: 100 };
+    let query = EventQuery {
+        audit: false,
+        after: None,
+        names,
+        queues,
+        job: None,
+        worker: None,
+        limit: 100,
+    };
     world.ask(world.store().events(query)).events.len()
 }
 

@@ -7,9 +7,10 @@ use outlast_core::job::{DeadLetterReason, Outcome, Overlap, Refusal, State};
 use outlast_core::time::Span;
 use outlast_core::worker::liveness::{Liveness, Standing, WorkerEvent, WorkerRefusal};
 use outlast_store::command::{
-    AskedByQueues, Attach, Claim, ClaimFrom, Command, LapseScope, Renew, ReportedOutcome,
-    WorkerMove,
+    AskedByQueues, Attach, Claim, ClaimFrom, Command, ForgetWorker, LapseScope, Renew,
+    ReportedOutcome, WorkerMove,
 };
+use outlast_store::event::EventQuery;
 use outlast_store::record::CancelledAttempt;
 use outlast_store::reply::{MoveRefusal, NotFound, RenewRefusal, Reply, WorkerMoveRefusal};
 use outlast_store::store::Store as _;
@@ -407,7 +408,10 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
     job.rules.overlap = Overlap::Forbidden;
     world.add(job);
     world.take(hand);
-    let forget = |hand: Hand| Command::ForgetWorker(hand.worker);
+    let forget = |hand: Hand| {
+        let (name, by) = ("builder".to_owned(), "operator".to_owned());
+        Command::ForgetWorker(ForgetWorker { worker: hand.worker, name, by })
+    };
     assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
     world.move_worker(hand.worker, WorkerEvent::Drop).unwrap();
     world.lapse(hand.worker, LapseScope::OverlapAllowed).unwrap();
@@ -416,6 +420,18 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
     assert_eq!(world.one(forget(hand)), Reply::Forgotten(Ok(())));
     assert_eq!(world.ask(world.store().workers()), []);
     assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
+    let of = EventQuery {
+        names: vec!["worker.forgotten".into()],
+        queues: Vec::new(),
+        job: None,
+        worker: Some(hand.worker),
+        audit: false,
+        after: None,
+        limit: 10,
+    };
+    let logged = world.ask(world.store().events(of)).events;
+    let logged: Vec<_> = logged.iter().map(|(_, it)| (it.by.as_str(), &*it.evidence)).collect();
+    assert_eq!(logged, [("operator", "builder")]);
 }
 
 fn held_attempts_are_listed_with_their_epochs<H: Harness>(world: &mut World<'_, H>) {

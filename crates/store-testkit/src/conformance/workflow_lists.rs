@@ -149,6 +149,7 @@ fn workflows_are_logged<H: Harness>(world: &mut World<'_, H>) {
     };
     assert!(world.write_workflow(write).is_ok());
     let of = EventQuery {
+        audit: false,
         after: None,
         names: vec!["workflow.*".into()],
         queues: vec![],

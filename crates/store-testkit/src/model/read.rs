@@ -44,6 +44,7 @@ impl Row {
             started: self.started(),
             finished: None,
             outcome: None,
+            charge: None,
             next_state: None,
             error: None,
             omitted: None,

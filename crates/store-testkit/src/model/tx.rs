@@ -1,5 +1,6 @@
 //! One batch under way: what every command needs, and the one place that moves a job.
 
+use outlast_core::budget::Charge;
 use outlast_core::id::JobId;
 use outlast_core::job::{
     Event as JobEvent, EventKind, Hold, Outcome, Place, Refusal, State, Transition,
@@ -172,6 +173,7 @@ fn end_attempt(row: &mut Row, step: &Transition, cause: &Cause<'_>, now: Timesta
         started,
         finished: Some(now),
         outcome: Some(outcome),
+        charge: Some(Charge::of(row.job.spent, step.spent)),
         next_state: Some(step.to),
         error: detail.error.clone(),
         omitted: None,

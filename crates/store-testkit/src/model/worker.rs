@@ -14,8 +14,8 @@ use outlast_core::worker::order::{
     StandingOrder, WorkerOrder, first_phase, in_force,
 };
 use outlast_store::command::{
-    Attach, EndDetail, Lapse, LapseScope, OrderWorkers, Registration, Renew, ReportHealth,
-    WorkerMove,
+    Attach, EndDetail, ForgetWorker, Lapse, LapseScope, OrderWorkers, Registration, Renew,
+    ReportHealth, WorkerMove,
 };
 use outlast_store::event::EventName;
 use outlast_store::record::{Unhealthy, WorkerRecord};
@@ -398,12 +398,15 @@ impl Tx<'_> {
         u32::try_from(self.tables.rows_in_flight_of(worker).count()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn forget_worker(&mut self, worker: WorkerId) -> Result<(), NotFound> {
-        let live = self.tables.workers.get(&worker).is_none_or(|row| row.standing.holds_lease());
-        if live || self.count_in_flight(worker) > 0 {
+    pub(super) fn forget_worker(&mut self, order: &ForgetWorker) -> Result<(), NotFound> {
+        let ForgetWorker { worker, name, by } = order;
+        let live = self.tables.workers.get(worker).is_none_or(|row| row.standing.holds_lease());
+        if live || self.count_in_flight(*worker) > 0 {
             return Err(NotFound);
         }
-        self.tables.workers.remove(&worker);
+        self.tables.workers.remove(worker);
+        let name = name.as_str();
+        self.log_event(worker_event(*worker, EventName::WorkerForgotten, self.now(), by, name));
         Ok(())
     }
 }

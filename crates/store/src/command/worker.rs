@@ -14,7 +14,7 @@ use outlast_core::worker::order::{
 use super::order::NotFound;
 use super::report::Moved;
 use crate::error::StoreError;
-use crate::request::{boxed_requests, newtype_requests, requests, unit_requests};
+use crate::request::{boxed_requests, requests, unit_requests};
 
 /// A native worker's heartbeat.
 #[derive(Clone, Debug)]
@@ -300,10 +300,18 @@ pub struct ReportHealth {
 }
 
 /// Forgets a worker that is no longer live.
-#[derive(Clone, Copy, Debug)]
-pub struct ForgetWorker(pub WorkerId);
+#[derive(Clone, Debug)]
+pub struct ForgetWorker {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What it is called, for the event log: nothing knows it afterwards.
+    pub name: String,
+    /// Who orders it, for the event log.
+    pub by: String,
+}
 
 requests! {
+    ForgetWorker as ForgetWorker -> Forgotten(Result<(), NotFound>);
     Renew as Renew -> Renewed(Result<Renewed, RenewRefusal>);
     Attach as Attach -> Attached(Result<Attached, RenewRefusal>);
     WorkerMove as Worker -> WorkerMoved(Result<WorkerMoved, WorkerMoveRefusal>);
@@ -312,9 +320,6 @@ requests! {
 boxed_requests! {
     Registration as Register -> Registered(Result<Standing, WorkerRefusal>);
     OrderWorkers as OrderWorkers -> WorkersOrdered(Result<WorkersOrdered, OrderRefusal>);
-}
-newtype_requests! {
-    ForgetWorker as ForgetWorker -> Forgotten(Result<(), NotFound>);
 }
 unit_requests! {
     ReportHealth as ReportHealth;

@@ -150,7 +150,8 @@ fn killed_engine_is_on_losses_and_on_its_jobs_within_three_seconds() {
     for row in &shown {
         let job = row["cells"][1]["text"].as_str().expect("a job");
         assert!(jobs.iter().any(|it| it == job), "{row}");
-        let lost = &scene.api().attempts(job)[0];
+        let attempts = scene.api().attempts(job);
+        let lost = &attempts[0];
         let cells: Vec<&str> = row["cells"]
             .as_array()
             .expect("cells")
@@ -160,7 +161,8 @@ fn killed_engine_is_on_losses_and_on_its_jobs_within_three_seconds() {
         let of_api = |name: &str| lost[name].as_str().unwrap_or_default().to_owned();
         assert_eq!((cells[3], cells[4]), ("first", "engine_killed"), "{row}");
         assert_eq!(cells[5], of_api("evidence"), "{row}");
-        assert_eq!(cells[6], "loss", "{row}");
+        assert_eq!((cells[6], &lost["charges"]), ("loss", &json!(["loss"])), "{row}");
+        assert_eq!(Some(cells[7]), attempts[1]["worker"]["name"].as_str(), "{row}");
         let html = page(scene.api(), &format!("/jobs/{job}"));
         assert!(
             html.contains("lost on first (engine_killed)") || html.contains("at attempt 2"),

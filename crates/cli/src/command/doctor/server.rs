@@ -8,7 +8,7 @@ use outlast_cli_core::exit::{Exit, Failure};
 use outlast_cli_core::without_passwords;
 use serde_json::Value;
 
-use self::evaluate::{clocks, packs, queues, servers, store, versions, workers};
+use self::evaluate::{clocks, found, packs, queues, servers, store, versions, workers};
 use super::check::Check;
 
 /// How often the server is asked before its latency is believed.
@@ -28,6 +28,13 @@ const UNASKED: &[&str] = &[
     "isolated",
     "unstarted",
     "workers",
+    "store",
+    "losses",
+    "failures",
+    "schedules",
+    "workflows",
+    "limits",
+    "heartbeats",
     "packs",
 ];
 
@@ -47,7 +54,8 @@ pub(super) async fn check(client: &Client, checks: &mut Vec<Check>) {
             checks.extend(clocks(report, before, after));
             checks.extend(store(report));
             checks.extend(queues(report));
-            checks.extend(workers(report));
+            checks.push(workers(report));
+            checks.extend(found(report));
             checks.push(packs(report));
         }
         Err(failure) if failure.exit == Exit::NotFound => {

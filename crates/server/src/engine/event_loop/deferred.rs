@@ -93,7 +93,7 @@ pub(crate) fn subject_of(command: &Command) -> Option<Subject> {
         Command::Worker(step) => Subject::Worker(step.worker),
         Command::Lapse(lapse) => Subject::Worker(lapse.worker),
         Command::ReportHealth(said) => Subject::Worker(said.worker),
-        Command::ForgetWorker(worker) => Subject::Worker(*worker),
+        Command::ForgetWorker(order) => Subject::Worker(order.worker),
         Command::Claim(claim) => match &claim.claimant {
             Claimant::Native { worker, .. } => Subject::Worker(*worker),
             Claimant::Plain { .. } => return None,

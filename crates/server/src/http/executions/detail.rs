@@ -198,6 +198,10 @@ fn attempt(object: &mut Object<'_>, record: &AttemptRecord) {
     object.time_or_null("started", record.started);
     object.time_or_null("finished", record.finished);
     object.text_or_null("outcome", record.outcome.map(outlast_core::job::Outcome::as_str));
+    match record.charge {
+        Some(charge) => object.texts("charges", charge.words()),
+        None => object.raw("charges", "null"),
+    }
     object.text_or_null("next_state", record.next_state.map(State::as_str));
     object.raw_or_null("error", record.error.as_deref());
     if let Some(length) = record.omitted {

@@ -118,7 +118,7 @@ pub(super) async fn nack(mut req: ApiRequest) -> Result<ApiResponse, ApiError> {
 
 /// Returns the reporter, for the event log.
 fn by(req: &ApiRequest, about: &About) -> String {
-    about.worker.as_ref().map_or_else(|| req.by(), |id| format!("worker {id}"))
+    about.worker.as_ref().map_or_else(|| req.client(), |id| format!("worker {id}"))
 }
 
 /// The outcome of a report.

@@ -110,6 +110,7 @@ pub(super) fn attempt() -> Value {
         ("started", or_null(time())),
         ("finished", or_null(time())),
         ("outcome", or_null(text())),
+        ("charges", or_null(list(one_of(&["interruption", "loss", "failure"])))),
         ("next_state", or_null(state())),
         ("error", any()),
         ("omitted?", object(&[("error", int())])),
@@ -178,6 +179,7 @@ pub(super) fn event() -> Value {
         ("worker_id?", uuid()),
         ("worker_name?", text()),
         ("by", text()),
+        ("from?", text()),
         ("evidence", text()),
         ("evidence_code?", evidence_code()),
     ]);
@@ -372,6 +374,17 @@ pub(super) fn doctor() -> Value {
         ("store_time", time()),
         ("store", store),
         ("skew", list(text())),
+        (
+            "findings",
+            list(object(&[
+                ("rule", text()),
+                ("stands_still", flag()),
+                ("what", text()),
+                ("evidence", text()),
+                ("fix", text()),
+                ("page", text()),
+            ])),
+        ),
         ("untaken", rows()),
         ("isolated", rows()),
         ("queues", rows()),

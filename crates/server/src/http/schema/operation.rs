@@ -55,10 +55,11 @@ pub(super) fn operation() -> Value {
     object(&[
         ("id?", uuid()),
         ("kind", kind()),
-        ("filter", filter()),
+        ("filter?", filter()),
         ("selection", text()),
         ("as_of", time()),
-        ("reason", text()),
+        ("reason?", text()),
+        ("damaged?", text()),
         ("status?", one_of(&OperationStatus::ALL.map(OperationStatus::as_str))),
         ("dry_run", flag()),
         ("expected?", or_null(int())),

@@ -3,6 +3,7 @@
 use outlast_dashboard::{Frame, May, Place, Reader};
 
 use crate::access::Scope;
+use crate::http::findings::store_trouble;
 use crate::http::request::{ApiRequest, encoded};
 use crate::settings::UiMode;
 
@@ -18,12 +19,12 @@ pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: S
         other => other,
     };
     let health = engine.health();
-    let trouble = match (health.ready, facts.durable) {
-        (false, _) => Some(format!("This server is not ready: {}.", reason(&health))),
-        (true, false) => {
+    let trouble = match (store_trouble(&health), facts.durable) {
+        (Some((words, _)), _) => Some(words),
+        (None, false) => {
             Some("--unsafe-no-fsync: a crash loses accepted jobs. For experiments only.".to_owned())
         }
-        (true, true) => None,
+        (None, true) => None,
     };
     Frame {
         place,
@@ -42,11 +43,6 @@ pub(super) async fn of(req: &ApiRequest, place: Place, title: String, command: S
         is_live: place != Place::Elsewhere,
         is_bare: false,
     }
-}
-
-fn reason(health: &crate::engine::Health) -> String {
-    let why = health.dead.clone().or_else(|| health.hung.clone());
-    why.unwrap_or_else(|| "its store does not take writes".to_owned())
 }
 
 fn reader(req: &ApiRequest) -> Reader {

@@ -1,6 +1,6 @@
 //! One job: why it is where it is, and what became of its attempts.
 
-use outlast_core::budget::{Budgets, InterruptionCharge};
+use outlast_core::budget::{Budgets, Charge};
 use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
@@ -57,7 +57,7 @@ pub(super) async fn page(
         id: record.job.id.to_string(),
         status: status.as_str(),
         why: why(&record, &attempts, reason.as_deref(), hidden, now),
-        attempts: rows(&record, &attempts, &budgets, hidden, now),
+        attempts: rows(&record, &attempts, hidden, now),
         budgets: budgets_left(&record, &budgets),
         facts: facts(&record, hidden),
         parameters: Text::of(&parameters),
@@ -158,7 +158,6 @@ fn by(record: &JobRecord) -> String {
 fn rows(
     record: &JobRecord,
     attempts: &[AttemptRecord],
-    budgets: &Budgets,
     hidden: &HiddenKeys,
     now: Timestamp,
 ) -> Vec<AttemptRow> {
@@ -179,24 +178,23 @@ fn rows(
             waited: Some(it.claimed.since(before(it))),
             ran: it.started.map(|started| it.finished.unwrap_or(now).since(started)),
             outcome: it.outcome.map_or("running", Outcome::as_str),
-            charged: charge(it.outcome, budgets),
+            charged: charge(it),
             evidence: short(&it.evidence.to_string(), CELL_MAX),
             error: short(&message(it.error.as_deref(), hidden).unwrap_or_default(), CELL_MAX),
         })
         .collect()
 }
 
-/// What an attempt was charged as.
-const fn charge(outcome: Option<Outcome>, budgets: &Budgets) -> &'static str {
-    match outcome {
-        None | Some(Outcome::Completed | Outcome::Cancelled) => "",
-        Some(Outcome::Undelivered | Outcome::Requeued) => "nothing",
-        Some(Outcome::Failed | Outcome::Timeout) => "failure",
-        Some(Outcome::Lost) => "loss",
-        Some(Outcome::Interrupted) => match budgets.interruption_charge {
-            InterruptionCharge::Free => "interruption",
-            InterruptionCharge::Charge => "failure",
-        },
+/// What an attempt was charged as, in words; nothing where there is nothing to charge.
+pub(super) fn charge(attempt: &AttemptRecord) -> String {
+    let is_no_matter =
+        matches!(attempt.outcome, None | Some(Outcome::Completed | Outcome::Cancelled));
+    match attempt.charge {
+        Some(charge) if charge == Charge::default() && is_no_matter => String::new(),
+        Some(charge) if charge == Charge::default() => "nothing".to_owned(),
+        Some(charge) => charge.words().collect::<Vec<_>>().join(" and "),
+        None if is_no_matter => String::new(),
+        None => "not known".to_owned(),
     }
 }
 

@@ -9,20 +9,20 @@ use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
 use outlast_dashboard::pages::sheet::{Cell, Row, Section, Table};
 use outlast_dashboard::{Flash, Place};
-use outlast_store::event::{Event, EventQuery, NewestQuery};
+use outlast_store::event::{EventName, EventQuery, NewestQuery};
 use outlast_store::record::AttemptRecord;
-use outlast_store::{Store, StoreError};
 
+use super::job::charge;
+use super::jobs::{encoded, short};
 use super::sheet::{self, Head};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
+use crate::http::{event_log, executions};
 
 /// How far back it goes.
 const SINCE: Span = Span::from_secs(24 * 3600);
 /// How many losses are shown, the latest ones.
 const LOSSES_MAX: u32 = 50;
-/// How often the log is looked at for one page.
-const LOOKS_MAX: usize = 4;
 /// From how many losses on a type or a worker is worth a line.
 const MANY: usize = 2;
 
@@ -40,7 +40,10 @@ pub(super) struct Loss {
     worker_name: Option<String>,
     code: &'static str,
     evidence: String,
+    charged: String,
     again: Option<Again>,
+    /// How its job ended, if it has and no attempt followed.
+    ended: Option<&'static str>,
 }
 
 /// The attempt that followed.
@@ -51,51 +54,34 @@ struct Again {
     outcome: &'static str,
 }
 
-/// Losses, and whether the log was looked at as far back as was wanted.
+/// Losses, the latest first, and the place before which there may be others.
 pub(super) struct Losses {
     pub(super) losses: Vec<Loss>,
-    pub(super) is_whole: bool,
+    pub(super) earlier: Option<String>,
 }
 
-/// Events with their places, the latest first, and whether there are no more.
-pub(super) struct Found {
-    pub(super) events: Vec<(String, Event)>,
-    pub(super) is_whole: bool,
-}
-
-/// Reads the newest events that match, as far back as a few looks go: each one ends after many events,
-/// whether they match or not.
-pub(super) async fn newest(store: &dyn Store, mut query: NewestQuery) -> Result<Found, StoreError> {
-    let most = usize::try_from(query.of.limit).unwrap_or(usize::MAX);
-    let mut events = Vec::new();
-    for _ in 0..LOOKS_MAX {
-        let page = store.newest_events(query.clone()).await?;
-        events.extend(page.events.into_iter().rev());
-        let is_whole = page.previous.is_none();
-        if is_whole || events.len() >= most {
-            events.truncate(most);
-            return Ok(Found { events, is_whole });
-        }
-        query.before = page.previous;
-    }
-    Ok(Found { events, is_whole: false })
-}
-
-/// Reads the losses of the last day, the latest first: all, or those of a worker.
-pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<Losses, ApiError> {
+/// Reads losses of the last day, the latest first: of all workers or one, and those before a place in the log.
+pub(super) async fn read(
+    req: &ApiRequest,
+    worker: Option<WorkerId>,
+    before: Option<String>,
+) -> Result<Losses, ApiError> {
     let store = req.app.engine.store();
     let now = req.app.now().await?;
     let of = EventQuery {
+        audit: false,
         after: None,
-        names: vec!["job.lost".to_owned()],
+        names: vec![EventName::JobLost.word()],
         queues: Vec::new(),
         job: None,
         worker,
         limit: LOSSES_MAX,
     };
     let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
-    let query = NewestQuery { of, since: Some(since), until: None, before: None };
-    let found = newest(store.as_ref(), query).await?;
+    let has_place = before.is_some();
+    let query = NewestQuery { of, since: Some(since), until: None, before };
+    let found = event_log::newest(store.as_ref(), query).await;
+    let found = found.map_err(|error| ApiError::of_page(error, has_place))?;
     let mut attempts: HashMap<JobId, Vec<AttemptRecord>> = HashMap::new();
     let mut losses = Vec::new();
     for (_, event) in found.events {
@@ -106,8 +92,16 @@ pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<L
         };
         let lost = of_job.iter().find(|it| it.epoch == epoch);
         let next = of_job.iter().filter(|it| it.epoch > epoch).min_by_key(|it| it.epoch);
+        let ended = match next {
+            Some(_) => None,
+            None => match store.job(job).await? {
+                Some(job) => job.state.is_terminal().then(|| executions::status(&job).as_str()),
+                None => Some("deleted"),
+            },
+        };
         losses.push(Loss {
             job,
+            ended,
             job_type: event.job_type.unwrap_or_default(),
             queue: event.queue.unwrap_or_default(),
             at: event.at,
@@ -116,6 +110,7 @@ pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<L
             worker_name: lost.and_then(|it| it.worker_name.clone()),
             code: event.evidence.word().unwrap_or_default(),
             evidence: event.evidence.text.clone(),
+            charged: lost.map(charge).unwrap_or_default(),
             again: next.map(|it| Again {
                 worker: it.worker,
                 worker_name: it.worker_name.clone(),
@@ -124,17 +119,14 @@ pub(super) async fn read(req: &ApiRequest, worker: Option<WorkerId>) -> Result<L
             }),
         });
     }
-    Ok(Losses { losses, is_whole: found.is_whole })
+    Ok(Losses { losses, earlier: found.earlier })
 }
 
-/// What is said where there may be more.
-pub(super) const NOT_WHOLE: &str = "The log has too many events to be looked at as far back as that: there may \
-                                    have been more before these.";
-
-pub(super) fn table(root: &str, losses: &[Loss]) -> Table {
+/// The losses of one page. Of those before a place, the latest are no longer the latest there are.
+pub(super) fn table(root: &str, losses: &[Loss], next: Option<String>, is_first: bool) -> Table {
     Table {
         name: "losses",
-        caption: "The latest ones first, at most 50.".to_owned(),
+        caption: format!("The latest ones first, {LOSSES_MAX} on a page."),
         columns: vec![
             "Lost",
             "Job",
@@ -149,14 +141,23 @@ pub(super) fn table(root: &str, losses: &[Loss]) -> Table {
         ],
         rows: losses.iter().map(|loss| row(root, loss)).collect(),
         empty: "None.",
-        grows: Some("loss"),
-        next: None,
+        grows: is_first.then_some("loss"),
+        next: next.map(|next| (next, "Earlier losses")),
     }
+}
+
+/// Where the losses before a place are.
+pub(super) fn earlier(root: &str, worker: Option<WorkerId>, place: &str) -> String {
+    let worker = worker.map(|worker| format!("worker={worker}&")).unwrap_or_default();
+    format!("{root}losses?{worker}before={}", encoded(place))
 }
 
 fn row(root: &str, loss: &Loss) -> Row {
     let again = loss.again.as_ref();
-    let none = || Cell::Text("not yet".to_owned());
+    let none = || match loss.ended {
+        Some(status) => Cell::Text(format!("never: {status}")),
+        None => Cell::Text("not yet".to_owned()),
+    };
     Row {
         key: format!("{}-{}", sheet::key(loss.job), loss.epoch),
         testid: Some("loss".to_owned()),
@@ -166,8 +167,8 @@ fn row(root: &str, loss: &Loss) -> Row {
             Cell::Text(loss.job_type.clone()),
             sheet::worker(root, loss.worker, loss.worker_name.as_deref()),
             Cell::Text(loss.code.to_owned()),
-            Cell::Text(super::jobs::short(&loss.evidence, 200)),
-            Cell::Text("loss".to_owned()),
+            Cell::Text(short(&loss.evidence, 200)),
+            Cell::Text(loss.charged.clone()),
             again.map_or_else(none, |it| sheet::worker(root, it.worker, it.worker_name.as_deref())),
             Cell::Text(again.map(|it| Lasting(it.after).to_string()).unwrap_or_default()),
             Cell::Text(again.map(|it| it.outcome.to_owned()).unwrap_or_default()),
@@ -176,19 +177,23 @@ fn row(root: &str, loss: &Loss) -> Row {
 }
 
 pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String, ApiError> {
-    let Losses { losses, is_whole } = read(req, None).await?;
-    let command = "outlast events --type job.lost --since 24h";
+    let worker = event_log::asked(req).await?.worker;
+    let before = req.query("before");
+    let is_first = before.is_none();
+    let Losses { losses, earlier: place } = read(req, worker, before).await?;
+    let mut command = "outlast events --type job.lost --since 24h".to_owned();
+    if let Some(worker) = worker {
+        command = format!("{command} --worker {worker}");
+    }
     let frame = Head::new(Place::Losses, "Losses", command).saying(said).frame(req).await;
     let root = frame.root();
+    let next = place.map(|place| earlier(&root, worker, &place));
     let mut sections = vec![Section::Note(
         "Attempts whose worker died or fell silent in the last 24 hours. Their jobs run again, unless they \
          may run at most once."
             .to_owned(),
     )];
-    if !is_whole {
-        sections.push(Section::Note(NOT_WHOLE.to_owned()));
-    }
-    sections.push(Section::Table(table(&root, &losses)));
+    sections.push(Section::Table(table(&root, &losses, next, is_first)));
     let by = |of: OfLoss| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         losses.iter().for_each(|loss| *counts.entry(of(loss)).or_default() += 1);
@@ -203,7 +208,7 @@ pub(super) async fn page(req: &ApiRequest, said: Option<Flash>) -> Result<String
     ];
     for (name, of) in groups {
         let rows = by(of).into_iter().map(|(what, count)| Row {
-            key: super::jobs::encoded(&what),
+            key: encoded(&what),
             testid: None,
             cells: vec![Cell::Text(what), Cell::Count(u64::try_from(count).unwrap_or(u64::MAX))],
         });

@@ -27,7 +27,7 @@ use crate::http::request::ApiRequest;
 use crate::http::{App, executions, operations};
 use crate::operations::count::{Counted, count};
 use crate::operations::definition::Definition;
-use crate::operations::service::{self, Operation};
+use crate::operations::service::{self, Operation, Shown};
 
 /// How many operations are on a page.
 const OPERATIONS: u32 = 50;
@@ -37,7 +37,8 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
     let query = OperationQuery { running: None, after, limit: OPERATIONS };
     let (found, next) = operations::page(req, query).await?;
     let next = next.map(|cursor| (format!("operations?cursor={cursor}"), "Older operations"));
-    let rows = found.iter().map(|record| Row {
+    let rows = found.iter().map(|operation| (operation.record(), state(operation)));
+    let rows = rows.map(|(record, state)| Row {
         key: sheet::key(record.id),
         testid: Some("operation".to_owned()),
         cells: vec![
@@ -45,7 +46,7 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
                 format!("{} {}", record.new.kind.as_str(), short(&record.new.about, 200)),
                 format!("operations/{}", record.id),
             ),
-            Cell::State(record.status.as_str().to_owned()),
+            Cell::State(state.to_owned()),
             Cell::Count(record.matched),
             Cell::Count(record.changed),
             Cell::Count(record.skipped()),
@@ -79,6 +80,14 @@ pub(super) async fn list(req: &ApiRequest, said: Option<Flash>) -> Result<String
     Ok(sheet::page(frame, vec![Section::Table(table)]))
 }
 
+/// How an operation stands, in one word.
+fn state(operation: &Shown) -> &'static str {
+    match operation {
+        Shown::Whole(operation) => operation.record.status.as_str(),
+        Shown::Damaged(..) => "damaged",
+    }
+}
+
 pub(super) async fn one(
     req: &ApiRequest,
     id: &str,
@@ -89,16 +98,27 @@ pub(super) async fn one(
     let id: OperationId = id.parse().map_err(|_not| unknown())?;
     let found = service::find(&req.app.engine, id, req.tenant()?.as_deref()).await?;
     let now = req.app.now().await?;
-    let kind = found.definition.kind;
-    let title =
-        format!("{}: {}", capital(kind), short(&found.definition.filter.in_words(kind), 120));
+    let record = found.record();
+    let kind = record.new.kind;
+    let which = match &found {
+        Shown::Whole(it) => it.definition.filter.in_words(kind),
+        Shown::Damaged(record, _) => record.new.about.clone(),
+    };
+    let title = format!("{}: {}", capital(kind), short(&which, 120));
     let command = format!("outlast operations show {id}");
     let frame = Head::new(Place::Jobs, title, command).saying(said).frame(req).await;
-    let record = &found.record;
+    let text = match &found {
+        Shown::Whole(operation) => sentence(operation),
+        Shown::Damaged(record, problem) => format!(
+            "This server cannot read which jobs it is about: {problem}. It takes no step here; a server of a later \
+             build may. So far {}.",
+            record.outcome()
+        ),
+    };
     let mut sections = vec![
         Section::Why(Why {
-            status: Some(record.status.as_str().to_owned()),
-            text: sentence(&found),
+            status: Some(state(&found).to_owned()),
+            text,
             testid: "operation-outcome",
         }),
         Section::Cards(cards(&found, now)),
@@ -122,7 +142,7 @@ pub(super) async fn one(
         grows: Some("skip"),
         next: None,
     }));
-    sections.push(Section::Facts(facts(&found)));
+    sections.push(Section::Facts(facts(&found, which)));
     Ok(sheet::page(frame, sections))
 }
 
@@ -146,35 +166,36 @@ fn sentence(Operation { record, definition }: &Operation) -> String {
     }
 }
 
-fn cards(operation: &Operation, now: Timestamp) -> Vec<Card> {
-    let Operation { record, definition } = operation;
+fn cards(operation: &Shown, now: Timestamp) -> Vec<Card> {
+    let record = operation.record();
+    let estimate = operation.definition().and_then(|definition| definition.estimate);
     let card = |label: &str, value: String, testid: &str| Card {
         label: label.to_owned(),
         value,
         testid: format!("operation-{testid}"),
         href: None,
     };
-    let speed = Speed::of(operation, now);
-    let all =
-        definition.estimate.map(|all| format!(" of about {}", Count(all.max(record.matched))));
+    let speed = Speed::of(record, estimate, now);
+    let all = estimate.map(|all| format!(" of about {}", Count(all.max(record.matched))));
     let of = all.filter(|_| record.status == OperationStatus::Running).unwrap_or_default();
     let left = speed.seconds_left.map(|left| Lasting(Span::from_secs(left)).to_string());
     vec![
         card("looked at", format!("{}{of}", Count(record.matched)), "matched"),
-        card(definition.kind.done(), Count(record.changed).to_string(), "changed"),
+        card(record.new.kind.done(), Count(record.changed).to_string(), "changed"),
         card("skipped", Count(record.skipped()).to_string(), "skipped"),
         card("a second", Count(speed.rate).to_string(), "rate"),
         card("time left", left.unwrap_or_else(|| "-".to_owned()), "left"),
     ]
 }
 
-fn facts(Operation { record, definition }: &Operation) -> Vec<(&'static str, Cell)> {
-    let as_of = definition.as_of.unwrap_or(record.created);
+fn facts(operation: &Shown, which: String) -> Vec<(&'static str, Cell)> {
+    let (record, definition) = (operation.record(), operation.definition());
+    let as_of = definition.and_then(|it| it.as_of).unwrap_or(record.created);
     vec![
         ("Id", Cell::Text(record.id.to_string())),
-        ("Which jobs", Cell::Text(definition.filter.in_words(definition.kind))),
+        ("Which jobs", Cell::Text(which)),
         ("As of", Cell::At(as_of)),
-        ("Why", Cell::Text(definition.reason.clone())),
+        ("Why", Cell::text(definition.map(|it| it.reason.clone()))),
         ("Who", Cell::Text(record.new.by.clone())),
         ("Began", Cell::At(record.created)),
         ("Latest step", Cell::LiveAt(record.updated)),

@@ -15,7 +15,7 @@ use outlast_store::record::WorkerRecord;
 use serde_json::Value;
 
 use super::jobs::encoded;
-use super::losses;
+use super::losses::{self, Losses};
 use super::sheet::{self, Head};
 use crate::http::error::ApiError;
 use crate::http::request::ApiRequest;
@@ -187,11 +187,9 @@ pub(super) async fn one(
         next: None,
     }));
     sections.push(Section::Heading("Attempts lost in the last 24 hours".to_owned()));
-    let lost = losses::read(req, Some(worker.id)).await?;
-    if !lost.is_whole {
-        sections.push(Section::Note(losses::NOT_WHOLE.to_owned()));
-    }
-    sections.push(Section::Table(losses::table(&root, &lost.losses)));
+    let Losses { losses, earlier } = losses::read(req, Some(worker.id), None).await?;
+    let next = earlier.map(|place| losses::earlier(&root, Some(worker.id), &place));
+    sections.push(Section::Table(losses::table(&root, &losses, next, true)));
     sections.push(Section::Heading("Facts".to_owned()));
     sections.push(Section::Facts(facts(req, &worker, &root)));
     Ok(sheet::page(frame, sections))

@@ -122,6 +122,7 @@ impl Scene {
         let begun = Instant::now();
         loop {
             let query = EventQuery {
+                audit: false,
                 after: None,
                 names: vec!["worker.lapsed".to_owned()],
                 queues: Vec::new(),
@@ -315,6 +316,7 @@ async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
             assert_eq!(beats.iter().filter(|beat| beat.is_err()).count(), 1, "{beats:?}");
             let names = vec!["worker.lapsed".to_owned()];
             let query = EventQuery {
+                audit: false,
                 after: None,
                 names,
                 queues: Vec::new(),

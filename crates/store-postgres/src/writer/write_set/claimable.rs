@@ -109,8 +109,8 @@ macro_rules! whole_batch {
                  on conflict (server, slot, queue, second)
                      do update set jobs = r.jobs + excluded.jobs),
              logged as (
-                 insert into event_batch (lane, n, server, at, body)
-                 select event_lane, n, server, {rest 3}, {rest 4} from opened)
+                 insert into event_batch (lane, n, server, at, body, rare)
+                 select event_lane, n, server, {rest 3}, {rest 4}, {rest 9} from opened)
              select outlast.exactly(count(*), {count}) from stored"
         )
     };
@@ -126,7 +126,7 @@ impl Texts {
     fn new(columns: Columns, alone: &str, whole_batch: &str) -> Self {
         let mut whole_batch = statement(whole_batch, &[columns]);
         // The values of the rest follow the columns and the count.
-        for nth in 1..=8 {
+        for nth in 1..=9 {
             let number = format!("${}", columns.len() + 1 + nth);
             whole_batch = whole_batch.replace(&format!("{{rest {nth}}}"), &number);
         }

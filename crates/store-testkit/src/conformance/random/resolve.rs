@@ -16,10 +16,10 @@ use outlast_core::worker::liveness::WorkerEvent;
 use outlast_core::worker::order::WorkerOrder;
 use outlast_store::command::{
     Adopt, AskedByQueues, Attach, Claim, ClaimFrom, Claimant, ClassId, Command, EndDetail, Fence,
-    Finish, ForgetDeadLetter, HandleLetters, JobAction, JobOrder, Lapse, LeadershipFence,
-    LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune, QueueOrder,
-    RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome, Reporter, Route,
-    SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
+    Finish, ForgetDeadLetter, ForgetWorker, HandleLetters, JobAction, JobOrder, Lapse,
+    LeadershipFence, LeadershipRequest, LetterKey, LogChunk, NewJob, OrderWorkers, Progress, Prune,
+    QueueOrder, RETENTION, Registration, RemoveLimit, Renew, ReportHealth, ReportedOutcome,
+    Reporter, Route, SetLimit, SetQueue, Start, Strand, Sweep, WorkerMove, WorkerRole,
 };
 use outlast_store::extend::{Extend, Holds, JobCount};
 use outlast_store::idempotency::EnqueueOnce;
@@ -318,7 +318,10 @@ impl<H: Harness> View<'_, H> {
                 };
                 Command::OrderWorkers(Box::new(OrderWorkers { selector, order: *order, by }))
             }
-            Wish::ForgetWorker { worker } => Command::ForgetWorker(self.worker_id(*worker)),
+            Wish::ForgetWorker { worker } => {
+                let (name, by) = ("forgotten".into(), "operator".into());
+                Command::ForgetWorker(ForgetWorker { worker: self.worker_id(*worker), name, by })
+            }
             Wish::Register { worker, plain } => Command::Register(Box::new(Registration {
                 id: self.registering(*worker),
                 name: worker_name(*worker),
@@ -356,7 +359,8 @@ impl<H: Harness> View<'_, H> {
                 limit: *limit,
             }),
             Wish::Queue { queue, paused } => {
-                let (queue, by) = (queue_name(*queue), "someone".into());
+                let by = "api: someone (test) from 192.0.2.7".into();
+                let queue = queue_name(*queue);
                 Command::Queue(QueueOrder { queue, paused: *paused, by })
             }
             Wish::Bound { queue, max } => {

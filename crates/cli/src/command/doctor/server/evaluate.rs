@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use outlast_cli_core::output::{at, span, text_at};
+use outlast_core::finding::Rule;
 use outlast_core::labels::short_digest;
 use serde_json::Value;
 
@@ -14,8 +15,6 @@ use super::super::files::{disk_check, fsync_check};
 /// Largest clock skew without a warning: displayed times and schedules are off by it.
 const SKEW_WARN: f64 = 1.0;
 const SKEW_FAIL: f64 = 30.0;
-/// A job that waits longer than this is worth a warning.
-const WAITS_WARN: f64 = 300.0;
 /// Items that are named before "and N more".
 const NAMED: usize = 3;
 
@@ -142,40 +141,64 @@ pub(super) fn queues(report: &Value) -> Vec<Check> {
 /// Jobs that no worker may claim.
 fn untaken(report: &Value) -> Check {
     const NAME: &str = "queues";
-    let worded = |class: &&Value| {
-        let (queue, kind) = (text_at(class, "queue"), text_at(class, "type"));
-        format!("{kind} in queue {queue}: {}", text_at(class, "reason"))
+    of_rules(report, NAME, &[Rule::NobodyEligible, Rule::QueuePaused], || {
+        let queues = counted(list(report, "queues").len(), "queue", "queues");
+        let fact = format!("{queues}; every waiting job has a worker that can run it");
+        Check::ok(NAME, fact).with_number(0.0, "findings")
+    })
+}
+
+/// Checks that are nothing but what the server finds: their names, the rules, and what to say where it finds
+/// nothing.
+const FOUND: [(&str, &[Rule], &str); 7] = [
+    ("store", &[Rule::StoreDown], "the store takes writes"),
+    ("losses", &[Rule::JobsLost], "no attempt was lost in the last minutes"),
+    (
+        "failures",
+        &[Rule::JobsFail, Rule::DeadLetters],
+        "few attempts fail, and none is a new dead letter",
+    ),
+    ("schedules", &[Rule::SchedulesLate, Rule::SchedulesSkip], "schedules fire in time"),
+    ("workflows", &[Rule::WorkflowsStuck], "workflows move on"),
+    ("limits", &[Rule::LimitMiscounted], "limits count right"),
+    ("heartbeats", &[Rule::HeartbeatsRefused], "no worker beats that was given up"),
+];
+
+/// What the server finds about the work itself.
+pub(super) fn found(report: &Value) -> Vec<Check> {
+    let check = |(name, rules, well): (&'static str, &[Rule], &str)| {
+        of_rules(report, name, rules, || Check::ok(name, well).with_number(0.0, "findings"))
     };
-    let is_paused =
-        |class: &&Value| class.get("paused").and_then(Value::as_bool).unwrap_or_default();
-    let (paused, stranded): (Vec<&Value>, Vec<&Value>) =
-        list(report, "untaken").iter().partition(is_paused);
-    if !stranded.is_empty() {
-        let names: Vec<String> = stranded.iter().map(worded).collect();
-        let kinds = counted(stranded.len(), "kind of job waits", "kinds of jobs wait");
-        let fact = format!("{kinds} that no worker can run: {}", few(&names));
-        let lacks_action =
-            |class: &&Value| class.get("lacks_action").and_then(Value::as_bool).unwrap_or_default();
-        let lacks_action = stranded.iter().any(lacks_action);
-        let fix = if lacks_action {
-            "a worker offers an action only with its pack, its interpreter and its secrets: look for \
-             `action not offered` in the workers' logs, which say what is missing; or start a worker \
-             with the same packs"
-        } else {
-            "start a worker that serves this queue, runtime and labels, with the same packs"
-        };
-        return Check::fail(NAME, fact, fix).with_number(count(stranded.len()), "classes");
+    FOUND.into_iter().map(check).collect()
+}
+
+/// Judges by what the server finds, in its words: the page of findings has the same.
+fn of_rules(
+    report: &Value,
+    name: &'static str,
+    rules: &[Rule],
+    well: impl FnOnce() -> Check,
+) -> Check {
+    if report.get("findings").is_none() {
+        return Check::skipped(name, "the server is of an earlier build, which does not tell");
     }
-    if !paused.is_empty() {
-        let mut names: Vec<String> = paused.iter().map(|class| text_at(class, "queue")).collect();
-        names.dedup();
-        let fact = format!("jobs wait in paused queues: {}", few(&names));
-        let fix = format!("outlast queues resume {}", names.first().map_or("QUEUE", |name| name));
-        return Check::warn(NAME, fact, fix).with_number(count(names.len()), "paused queues");
-    }
-    let queues = counted(list(report, "queues").len(), "queue", "queues");
-    Check::ok(NAME, format!("{queues}; every waiting job has a worker that can run it"))
-        .with_number(0.0, "classes")
+    let is_of = |found: &&Value| {
+        Rule::parse(&text_at(found, "rule")).is_some_and(|rule| rules.contains(&rule))
+    };
+    let found: Vec<&Value> = list(report, "findings").iter().filter(is_of).collect();
+    let Some(worst) = found.first() else { return well() };
+    let words = |found: &&Value| {
+        let what = text_at(found, "what");
+        match found.get("evidence").and_then(Value::as_str) {
+            Some(evidence) if !evidence.is_empty() => format!("{what}: {evidence}"),
+            _ => what,
+        }
+    };
+    let facts: Vec<String> = found.iter().map(words).collect();
+    let stands_still = found.iter().any(|it| it.get("stands_still") == Some(&Value::Bool(true)));
+    let level = if stands_still { Level::Fail } else { Level::Warn };
+    let check = Check::wrong(name, level, few(&facts), text_at(worst, "fix"));
+    check.with_number(count(found.len()), "findings")
 }
 
 fn oldest(report: &Value) -> Check {
@@ -189,12 +212,7 @@ fn oldest(report: &Value) -> Check {
         return Check::ok(NAME, "no job waits").with_number(0.0, "s");
     };
     let fact = format!("{} in queue {queue}, one of {available}", length(seconds));
-    let check = if seconds > WAITS_WARN {
-        let fix = "if the wait is too long, add workers or raise --concurrency";
-        Check::warn(NAME, fact, fix)
-    } else {
-        Check::ok(NAME, fact)
-    };
+    let check = of_rules(report, NAME, &[Rule::BacklogOld], || Check::ok(NAME, fact));
     check.with_number(seconds, "s")
 }
 
@@ -244,7 +262,6 @@ fn unstarted(report: &Value) -> Check {
     Check::warn(NAME, fact, fix).with_number(number, "jobs")
 }
 
-/// Workers that are silent, late, or take no jobs.
 /// Whether workers have the files of packs that the server validates with.
 pub(super) fn packs(report: &Value) -> Check {
     const NAME: &str = "packs";
@@ -295,47 +312,20 @@ pub(super) fn servers(answers: &[(String, Result<Value, String>)]) -> Check {
     Check::warn(NAME, few(&differences), fix).with_number(count(differences.len()), "differences")
 }
 
-pub(super) fn workers(report: &Value) -> Vec<Check> {
+/// Workers that are silent, late, or take no jobs.
+pub(super) fn workers(report: &Value) -> Check {
     const NAME: &str = "workers";
-    let all = list(report, "workers");
+    const RULES: [Rule; 3] = [Rule::NoWorkers, Rule::WorkersLost, Rule::WorkerUnhealthy];
     let has_lease = |worker: &&Value| worker.get("holds_lease") == Some(&Value::Bool(true));
-    let held: Vec<&Value> = all.iter().filter(has_lease).collect();
-    let troubled: Vec<String> = held.iter().filter_map(|worker| trouble(worker)).collect();
-    let number = count(held.len());
-    if held.is_empty() {
-        let fact = "no worker is connected";
-        let fix = "start one: outlast worker --server URL";
-        return vec![Check::warn(NAME, fact, fix).with_number(number, "workers")];
-    }
-    if !troubled.is_empty() {
-        let of = counted(held.len(), "worker", "workers");
-        let fact = format!("{} of {of} in trouble: {}", troubled.len(), few(&troubled));
-        let fix = "look at their hosts and logs; their jobs stay with them until the lease lapses";
-        return vec![Check::warn(NAME, fact, fix).with_number(count(troubled.len()), "workers")];
-    }
-    let running = held.iter().filter(|worker| text_at(worker, "state") == "running").count();
-    let fact = format!("{} send heartbeats in time, {running} take jobs", held.len());
-    vec![Check::ok(NAME, fact).with_number(number, "workers")]
-}
-
-fn trouble(worker: &Value) -> Option<String> {
-    let name = text_at(worker, "name");
-    let age = number(worker, "heartbeat_age_seconds")?;
-    let interval = number(worker, "interval_seconds")?;
-    let lease = number(worker, "lease_seconds")?;
-    if text_at(worker, "state") == "suspect" {
-        return Some(format!("{name} is suspect, last heartbeat {} ago", length(age)));
-    }
-    if let Some(reason) = worker.get("unhealthy").and_then(Value::as_str) {
-        return Some(format!("{name} is unhealthy and takes no jobs: {reason}"));
-    }
-    if let Some(deaf) = number(worker, "deaf_seconds") {
-        return Some(format!("{name} sends heartbeats but has taken no job for {}", length(deaf)));
-    }
-    // One heartbeat in flight is not late.
-    (age > interval * 2.0).then(|| {
-        let (age, lease) = (length(age), length(lease));
-        format!("{name} is late: last heartbeat {age} ago, lease {lease}")
+    let held: Vec<&Value> = list(report, "workers").iter().filter(has_lease).collect();
+    of_rules(report, NAME, &RULES, || {
+        if held.is_empty() {
+            let fix = "start one: outlast worker --server URL";
+            return Check::warn(NAME, "no worker is connected", fix).with_number(0.0, "workers");
+        }
+        let running = held.iter().filter(|it| text_at(it, "state") == "running").count();
+        let fact = format!("{} send heartbeats in time, {running} take jobs", held.len());
+        Check::ok(NAME, fact).with_number(count(held.len()), "workers")
     })
 }
 

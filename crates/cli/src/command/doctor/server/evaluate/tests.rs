@@ -1,10 +1,11 @@
 //! Each condition that is not well, and the verdict on it.
 
 use jiff::Timestamp;
+use outlast_core::finding::Rule;
 use serde_json::{Value, json};
 
 use super::super::super::check::{Check, Level};
-use super::{clocks, minor_distance, queues, store, versions, workers};
+use super::{clocks, found, minor_distance, queues, store, versions, workers};
 
 fn at(seconds: f64) -> Timestamp {
     #[expect(clippy::cast_possible_truncation, reason = "small numbers of a test")]
@@ -64,31 +65,66 @@ fn a_folder_that_cannot_be_measured_fails() {
     assert_eq!(level(&store(&report), "store fsync"), Level::Fail);
 }
 
+fn finding(rule: Rule, what: &str, evidence: &str) -> Value {
+    json!({"rule": rule.name(), "stands_still": rule.stands_still(), "what": what,
+        "evidence": evidence, "fix": rule.fix(), "page": rule.page()})
+}
+
+/// All checks that follow from what the server finds.
+fn judged(findings: &[Value]) -> Vec<Check> {
+    let report = json!({"findings": findings,
+        "queues": [{"name": "a", "available": 9, "oldest_waits_seconds": 7200.0}],
+        "workers": [{"name": "w", "holds_lease": true, "state": "running"}]});
+    let mut checks = queues(&report);
+    checks.push(workers(&report));
+    checks.extend(found(&report));
+    checks
+}
+
 #[test]
 fn work_that_nobody_can_run_fails_and_a_paused_queue_warns() {
-    let class = |paused: bool| {
-        json!({"queue": "mail", "type": "m.send", "paused": paused,
-            "reason": "no eligible worker: 2 without runtime node"})
-    };
-    let stranded = queues(&json!({"untaken": [class(true), class(false)]}));
-    assert_eq!(level(&stranded, "queues"), Level::Fail);
-    let fact = &stranded.first().unwrap().fact;
-    assert!(fact.contains("m.send in queue mail: no eligible worker: 2 without"), "{fact}");
-    let paused = queues(&json!({"untaken": [class(true)]}));
-    assert_eq!(level(&paused, "queues"), Level::Warn);
-    assert_eq!(paused.first().unwrap().fix.as_deref(), Some("outlast queues resume mail"));
-    let checks = queues(&json!({"untaken": []}));
+    let reason = "no eligible worker: 2 without runtime node";
+    let stranded =
+        finding(Rule::NobodyEligible, "1 job of m.send in queue mail can run nowhere", reason);
+    let paused =
+        finding(Rule::QueuePaused, "queue mail is paused, and 1 job waits in it", "for long");
+    let checks = judged(&[stranded, paused.clone()]);
+    assert_eq!(level(&checks, "queues"), Level::Fail);
+    let fact = &checks.first().unwrap().fact;
+    assert!(fact.contains("m.send in queue mail can run nowhere: no eligible worker: 2"), "{fact}");
+    assert!(fact.contains("queue mail is paused"), "{fact}");
+    assert_eq!(level(&judged(&[paused]), "queues"), Level::Warn);
+    let checks = judged(&[]);
     assert!(checks.iter().all(|check| check.level == Level::Ok), "{checks:?}");
 }
 
 #[test]
-fn a_long_wait_and_a_claim_that_does_not_start_warn() {
-    let report = json!({"start_timeout_seconds": 30.0,
+fn each_finding_is_in_the_words_of_the_server_in_a_check_of_its_own() {
+    for rule in Rule::ALL.into_iter().filter(|rule| !rule.is_for_alerts_only()) {
+        let checks = judged(&[finding(rule, "what is so", "why")]);
+        let wrong: Vec<&Check> =
+            checks.iter().filter(|check| !matches!(check.level, Level::Ok)).collect();
+        let [check] = wrong[..] else { panic!("{}: {wrong:?}", rule.name()) };
+        assert_eq!((&*check.fact, check.fix.as_deref()), ("what is so: why", Some(rule.fix())));
+        let expected = if rule.stands_still() { Level::Fail } else { Level::Warn };
+        assert_eq!(check.level, expected, "{}", rule.name());
+    }
+}
+
+#[test]
+fn server_of_an_earlier_build_tells_no_findings() {
+    let checks = found(&json!({"queues": []}));
+    assert!(checks.iter().all(|check| check.level == Level::Skipped), "{checks:?}");
+}
+
+#[test]
+fn a_claim_that_does_not_start_warns() {
+    let report = json!({"start_timeout_seconds": 30.0, "findings": [],
         "queues": [{"name": "a", "available": 1, "oldest_waits_seconds": 2.0},
             {"name": "b", "available": 9, "oldest_waits_seconds": 7200.0}],
         "unstarted": [{"id": "j1", "worker": "w1", "claimed_seconds_ago": 61.0}]});
     let checks = queues(&report);
-    assert_eq!(level(&checks, "oldest waiting"), Level::Warn);
+    assert_eq!(level(&checks, "oldest waiting"), Level::Ok, "the server found nothing");
     assert!(checks.get(1).unwrap().fact.contains("2h00m in queue b, one of 9"), "{checks:?}");
     assert_eq!(level(&checks, "unstarted"), Level::Warn);
 }
@@ -112,40 +148,13 @@ fn isolated_jobs_that_wait_for_an_idle_worker_are_counted_and_the_first_is_named
     assert!(check.fact.starts_with("1 job waits") && !check.fact.contains("first"), "{check:?}");
 }
 
-fn worker(state: &str, age: f64, deaf: Option<f64>) -> Value {
-    json!({"name": "w", "state": state, "holds_lease": state != "stopped",
-        "heartbeat_age_seconds": age, "interval_seconds": 5.0, "lease_seconds": 15.0,
-        "deaf_seconds": deaf})
-}
-
 #[test]
-fn workers_that_are_silent_late_or_deaf_warn() {
-    let cases = [
-        (worker("running", 3.0, None), Level::Ok, "1 send heartbeats in time"),
-        (worker("quiet", 3.0, None), Level::Ok, "0 take jobs"),
-        (worker("suspect", 3.0, None), Level::Warn, "suspect"),
-        (worker("running", 11.0, None), Level::Warn, "is late"),
-        (worker("running", 1.0, Some(12.0)), Level::Warn, "sends heartbeats but"),
-        (worker("stopped", 900.0, None), Level::Warn, "no worker"),
-    ];
-    let mut unhealthy = worker("quiet", 3.0, None);
-    unhealthy["unhealthy"] = json!("no licence");
-    let last = (unhealthy, Level::Warn, "w is unhealthy and takes no jobs: no licence");
-    for (worker, expected, words) in cases.into_iter().chain([last]) {
-        let check = workers(&json!({"workers": [worker]})).remove(0);
-        assert_eq!(check.level, expected, "{check:?}");
-        assert!(check.fact.contains(words), "{check:?}");
-    }
-}
-
-#[test]
-fn a_worker_without_the_action_is_to_be_asked_what_it_lacks() {
-    let fix = |lacks_action: bool| {
-        let class = json!({"queue": "default", "type": "shop.import",
-            "reason": "no eligible worker: 1 other", "lacks_action": lacks_action});
-        queues(&json!({"untaken": [class]})).remove(0).fix.unwrap_or_default()
-    };
-    let lacking = fix(true);
-    assert!(lacking.contains("secrets") && lacking.contains("`action not offered`"), "{lacking}");
-    assert!(!fix(false).contains("secrets"));
+fn a_server_without_workers_warns() {
+    let of = |workers: Value| super::workers(&json!({"findings": [], "workers": workers}));
+    let held = json!({"name": "w", "holds_lease": true, "state": "quiet"});
+    let check = of(json!([held]));
+    assert_eq!((check.level, &*check.fact), (Level::Ok, "1 send heartbeats in time, 0 take jobs"));
+    let gone = json!({"name": "w", "holds_lease": false, "state": "stopped"});
+    let check = of(json!([gone]));
+    assert_eq!((check.level, &*check.fact), (Level::Warn, "no worker is connected"));
 }

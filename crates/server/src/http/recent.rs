@@ -1,14 +1,16 @@
-//! Rare events of the last minutes. They are kept from look to look, so that a look reads what is new
-//! and not the log of all these minutes.
+//! What happened in the last minutes. Rare events are kept from look to look, so that a look reads what is
+//! new and not the log of all these minutes; and so are counters of this server, as they stood then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use outlast_core::time::{Span, Timestamp};
+use outlast_core::finding::Recent;
+use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::event::{Event, EventName, EventQuery, NewestQuery};
 use outlast_store::{Store, StoreError};
 use tokio::sync::Mutex;
 
-use super::losses;
+use super::event_log;
+use crate::clock::boot_time;
 
 /// How far back they are counted.
 pub(super) const RECENT: Span = Span::from_secs(600);
@@ -16,6 +18,8 @@ pub(super) const RECENT: Span = Span::from_secs(600);
 const OVERLAP: Span = Span::from_secs(10);
 /// Most events that are kept; of more, the latest ones.
 const KEPT_MAX: usize = 10_000;
+/// How often the counters are noted.
+const STOOD_EVERY: Span = Span::from_secs(10);
 /// What is counted.
 const RARE: [EventName; 3] =
     [EventName::JobLost, EventName::JobDeadLettered, EventName::CronSkipped];
@@ -34,29 +38,42 @@ struct Kept {
     whole_since: Option<Timestamp>,
     /// By time and place in the log.
     events: BTreeMap<(Timestamp, String), (EventName, String)>,
+    /// The counters at some times, the oldest first: not all of them before what is counted.
+    stood: VecDeque<(BootTime, Counters)>,
 }
 
-/// How often an event happened lately.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recent {
-    pub(super) count: u64,
-    /// On what evidence the latest one did.
-    pub(super) last: Option<String>,
-    /// Whether there were no more.
-    pub(super) is_whole: bool,
+/// Fires of schedules that were late, counts of limits that were wrong, and heartbeats that were refused.
+type Counters = [u64; 3];
+
+/// What happened lately.
+pub(super) struct Happenings {
+    pub(super) lost: Recent,
+    pub(super) letters: Recent,
+    pub(super) skips: Recent,
+    pub(super) rising: Rising,
+}
+
+/// By how much counters of this server rose.
+pub(super) struct Rising {
+    pub(super) late_fires: Recent,
+    pub(super) recounts: Recent,
+    pub(super) refused_beats: Recent,
 }
 
 impl RecentEvents {
-    /// Looks at what is new, and returns how often jobs were lost, became dead letters, and fires of
-    /// schedules were left out.
+    /// Looks at what is new in the log and in the counters, and returns what happened lately. The server has
+    /// counted since it `started`.
     pub(super) async fn look(
         &self,
         store: &dyn Store,
         now: Timestamp,
-    ) -> Result<[Recent; 3], StoreError> {
+        counters: Counters,
+        started: BootTime,
+    ) -> Result<Happenings, StoreError> {
         let mut kept = self.kept.lock().await;
         let query = NewestQuery {
             of: EventQuery {
+                audit: false,
                 after: None,
                 names: RARE.map(EventName::word).to_vec(),
                 queues: Vec::new(),
@@ -68,9 +85,12 @@ impl RecentEvents {
             until: None,
             before: None,
         };
-        let found = losses::newest(store, query).await?;
-        kept.add(found.events, found.is_whole, now);
-        Ok(RARE.map(|name| kept.count(name, now)))
+        let found = event_log::newest(store, query).await?;
+        kept.add(found.events, found.earlier.is_none(), now);
+        let [lost, letters, skips] = RARE.map(|name| kept.count(name, now));
+        let [late_fires, recounts, refused_beats] = kept.rise(counters, boot_time(), started);
+        let rising = Rising { late_fires, recounts, refused_beats };
+        Ok(Happenings { lost, letters, skips, rising })
     }
 }
 
@@ -113,7 +133,29 @@ impl Kept {
             count: of_name().count() as u64,
             last: of_name().next_back().map(|(_, evidence)| evidence.clone()),
             is_whole: self.whole_since.is_none_or(|since| since <= begin(now)),
+            over: RECENT,
         }
+    }
+
+    /// Returns by how much counters rose lately: since a look before that, if no one has looked for longer.
+    fn rise(&mut self, counters: Counters, now: BootTime, started: BootTime) -> [Recent; 3] {
+        if self.stood.is_empty() {
+            self.stood.push_back((started, [0; 3]));
+        }
+        while self.stood.get(1).is_some_and(|(at, _)| now.since(*at) >= RECENT) {
+            self.stood.pop_front();
+        }
+        let (since, before) = self.stood.front().copied().unwrap_or((started, [0; 3]));
+        if self.stood.back().is_none_or(|(at, _)| now.since(*at) >= STOOD_EVERY) {
+            self.stood.push_back((now, counters));
+        }
+        let mut rose = counters.iter().zip(before).map(|(now, before)| now.saturating_sub(before));
+        [(); 3].map(|()| Recent {
+            count: rose.next().unwrap_or(0),
+            last: None,
+            is_whole: true,
+            over: now.since(since),
+        })
     }
 }
 
@@ -138,7 +180,7 @@ mod tests {
         kept.add(vec![first, event("2", later.0, EventName::JobLost)], true, later);
         let lost = kept.count(EventName::JobLost, later);
         let last = Some(format!("JobLost at {}", later.0));
-        assert_eq!(lost, Recent { count: 2, last, is_whole: true });
+        assert_eq!(lost, Recent { count: 2, last, is_whole: true, over: RECENT });
         assert_eq!(kept.count(EventName::CronSkipped, later).count, 0);
         let much_later = later.after(RECENT);
         assert_eq!(kept.since(much_later), begin(much_later));
@@ -170,5 +212,21 @@ mod tests {
         kept.add(all.collect(), true, NOW);
         let lost = kept.count(EventName::JobLost, NOW);
         assert_eq!((lost.count, lost.is_whole), (KEPT_MAX as u64, false));
+    }
+
+    #[test]
+    fn counters_rise_over_the_last_minutes_or_since_someone_looked() {
+        let mut kept = Kept::default();
+        let at = |seconds: u64| BootTime::default().after(Span::from_secs(seconds));
+        let mut late = |counter: u64, seconds: u64| {
+            let [late, ..] = kept.rise([counter, 0, 0], at(seconds), at(100));
+            (late.count, late.over.as_secs())
+        };
+        assert_eq!(late(2, 130), (2, 30), "since the server started");
+        assert_eq!(late(5, 400), (5, 300));
+        assert_eq!(late(5, 730), (3, 600), "two of them were before");
+        assert_eq!(late(5, 1_001), (0, 601));
+        assert_eq!(late(9, 9_000), (4, 7_999), "no one has looked for long");
+        assert_eq!(late(9, 9_601), (0, 601));
     }
 }

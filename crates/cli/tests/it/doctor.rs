@@ -103,7 +103,7 @@ fn open_files_are_judged_by_the_hard_limit_and_the_numbers_of_the_worker() {
     };
     let (verdict, fact) = of("ulimit -Hn 4096; ulimit -Sn 128");
     assert_eq!(verdict, "ok", "{fact}");
-    assert!(fact.contains("10 jobs at the same time need up to 226"), "{fact}");
+    assert!(fact.contains("10 jobs at the same time need up to 338"), "{fact}");
     let (verdict, fact) = of("ulimit -n 200");
     assert_eq!(verdict, "fail", "{fact}");
 }

@@ -288,7 +288,7 @@ fn a_client_certificate_is_a_role_and_nothing_else_gets_in() {
         .filter_map(|event| event["data"]["by"].as_str())
         .collect();
     assert_eq!(by.first(), Some(&"root"), "{events}");
-    assert!(by.iter().any(|by| by.starts_with("api: root")), "{events}");
+    assert!(by.iter().any(|by| by.starts_with("certificate: root")), "{events}");
     let without = Api::new(scene.api().url()).trusting(trust.ca.client(None));
     assert_eq!(without.get("/health/ready").status, 200);
 

@@ -415,9 +415,11 @@ fn asked(fields: &[(String, String)]) -> Result<Value, Fault> {
     };
     let expected: u64 = given("expected").and_then(|text| text.parse().ok()).unwrap_or(0);
     let given_word = given("typed").unwrap_or_default().replace([',', ' '], "");
-    let word = typed(expected, given("at_least") != Some("true"));
+    let is_exact = given("at_least") != Some("true");
+    let word = typed(expected, is_exact);
     if let Some(word) = word.filter(|word| *word != given_word) {
-        let problem = format!("must be `{word}`; nothing was changed");
+        let what = if is_exact { ", the number of jobs" } else { ": not all could be counted" };
+        let problem = format!("must be {word}{what}; nothing was changed");
         return Err(Fault::rule("typed", problem));
     }
     let filter: Value = given("filter")

@@ -18,9 +18,8 @@ use crate::read::Reader;
 use crate::row::{self, STORED, get, stored_columns};
 
 /// A job wherever its moving part is, its holder or latest attempt, its latest error and
-/// its dead letter: one statement, so one moment. Everything is looked for job by job (`offset 0`), and
-/// claimable jobs only where the job is nowhere else: joined as a whole, all rows of a table would be read
-/// for a page, unless there are a great many. Arguments and
+/// its dead letter: one statement, so one moment. Claimable jobs are looked for one by one, and
+/// only where the job is nowhere else: joined as a whole, all of them would be read. Arguments and
 /// results that are longer than `$2` bytes are left out: their lengths are shown.
 macro_rules! select_record {
     ($where:literal) => {
@@ -52,9 +51,9 @@ macro_rules! select_record {
                 case when octet_length(f.result) > $2 then octet_length(f.result)::bigint end
              from job_row j
              join class k on k.id = j.class
-             left join lateral (select f.* from finished f where f.seq = j.seq offset 0) f on true
-             left join lateral (select a.* from active a where a.seq = j.seq offset 0) a on true
-             left join lateral (select w.* from waiting w where w.seq = j.seq offset 0) w on true
+             left join finished f on f.seq = j.seq
+             left join active a on a.seq = j.seq
+             left join waiting w on w.seq = j.seq
              left join lateral (
                  select r.*, c.isolated from class c
                  join ready r on r.class = c.id and r.seq = j.seq
@@ -73,9 +72,7 @@ macro_rules! select_record {
                      and t.error is not null
                  order by t.epoch desc limit 1
              ) e on true
-             left join lateral (
-                 select d.reason from dead_letter_row d where d.seq = j.seq offset 0
-             ) d on true
+             left join dead_letter_row d on d.seq = j.seq
              left join worker n on n.id = coalesce(a.worker, t.worker) ",
             $where
         )

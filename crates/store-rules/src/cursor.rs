@@ -413,15 +413,7 @@ mod tests {
 
     #[test]
     fn five_hundred_lanes_that_are_read_leave_no_trace_in_the_cursor() {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: Vec::new(),
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: 10,
-        };
+        let query = EventQuery::all(10);
         let mut reading = Reading::of(&query).unwrap();
         let batch = |lane: i64| Logged { n: 9, at: lane, body: Some("[]".to_owned()) };
         let lane = |lane: i64| Window::new(lane, lane == 600, vec![batch(lane)], 8);
@@ -454,15 +446,7 @@ mod tests {
 
     #[test]
     fn page_stops_at_a_batch_that_was_not_read_and_goes_on_with_it() {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: Vec::new(),
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: 10,
-        };
+        let query = EventQuery::all(10);
         let mut reading = Reading::of(&query).unwrap();
         let batch = |n, body: Option<&str>| Logged { n, at: n, body: body.map(str::to_owned) };
         let window = |batches| vec![Window::new(1, false, batches, 500)];
@@ -475,15 +459,8 @@ mod tests {
     /// Batches were counted once, and not what is in them: a page of a busy store took seconds.
     #[test]
     fn page_whose_filter_matches_nothing_ends_after_so_many_events() {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: vec!["worker.registered".to_owned()],
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: 10,
-        };
+        let query =
+            EventQuery { names: vec!["worker.registered".to_owned()], ..EventQuery::all(10) };
         let mut reading = Reading::of(&query).unwrap();
         let one = r#"{"t":1,"k":"job.completed","by":"","ev":""}"#;
         let body = format!("[{}]", [one; 999].join(","));

@@ -238,6 +238,20 @@ pub struct EventQuery {
 }
 
 impl EventQuery {
+    /// Returns the query of all events that are kept, the oldest first.
+    #[must_use]
+    pub const fn all(limit: u32) -> Self {
+        Self {
+            after: None,
+            names: Vec::new(),
+            queues: Vec::new(),
+            job: None,
+            worker: None,
+            audit: false,
+            limit,
+        }
+    }
+
     /// Returns whether an event is one of those asked for.
     #[must_use]
     pub fn matches(&self, event: &Event) -> bool {

@@ -87,15 +87,7 @@ async fn job_is_claimed_for_a_free_worker_in_the_batch_that_stores_it() {
         assert!(matches!(sent, Ok(Some(_))));
     }
     for job in [2, 3] {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: Vec::new(),
-            queues: Vec::new(),
-            job: Some(JobId(Uuid::from_u128(job))),
-            worker: None,
-            limit: 10,
-        };
+        let query = EventQuery { job: Some(JobId(Uuid::from_u128(job))), ..EventQuery::all(10) };
         let page = engine.store().events(query).await.unwrap();
         let batches: Vec<_> =
             page.events.iter().map(|(cursor, _)| cursor.rsplit_once('.').unwrap().0).collect();

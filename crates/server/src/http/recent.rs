@@ -73,13 +73,8 @@ impl RecentEvents {
         let mut kept = self.kept.lock().await;
         let query = NewestQuery {
             of: EventQuery {
-                audit: false,
-                after: None,
                 names: RARE.map(EventName::word).to_vec(),
-                queues: Vec::new(),
-                job: None,
-                worker: None,
-                limit: u32::try_from(KEPT_MAX).unwrap_or(u32::MAX),
+                ..EventQuery::all(u32::try_from(KEPT_MAX).unwrap_or(u32::MAX))
             },
             since: Some(kept.since(now)),
             until: None,

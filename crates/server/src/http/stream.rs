@@ -73,8 +73,8 @@ pub(super) async fn respond(
     // All of a job's events are read, whichever are wanted: one of them says that it has ended.
     let wanted = end.is_some().then(|| query.clone());
     if wanted.is_some() {
-        let (names, queues) = (Vec::new(), Vec::new());
-        query = EventQuery { names, queues, worker: None, audit: false, ..query };
+        let EventQuery { after, job, limit, .. } = query;
+        query = EventQuery { after, job, ..EventQuery::all(limit) };
     }
     // Before the first byte, so that a bad cursor is a refusal and not a stream that ends.
     let first = event_log::page(&req.app, &query).await?;

@@ -151,15 +151,7 @@ impl World {
 
     /// Which jobs an event of this name is about, each as often as there is one.
     async fn logged(&self, name: &str) -> Vec<JobId> {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: vec![name.to_owned()],
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: 10_000,
-        };
+        let query = EventQuery { names: vec![name.to_owned()], ..EventQuery::all(10_000) };
         let page = self.store.events(query).await.expect("the store answers");
         let mut jobs: Vec<JobId> = page.events.iter().filter_map(|(_, event)| event.job).collect();
         jobs.sort_unstable();

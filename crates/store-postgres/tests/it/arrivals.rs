@@ -337,15 +337,7 @@ fn arrivals_keep_their_order_and_their_first_event_says_the_state_they_were_give
             (Some(r#"{"type":"no"}"#), "refused")
         );
 
-        let page = server.store.events(EventQuery {
-            audit: false,
-            after: None,
-            names: Vec::new(),
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: 100,
-        });
+        let page = server.store.events(EventQuery::all(100));
         let events = page.await.unwrap().events;
         let logged: Vec<_> = events.iter().map(|(_, event)| (event.kind, event.state)).collect();
         let enqueued = |state| (EventName::JobEnqueued, Some(state));

@@ -10,9 +10,8 @@ use outlast_store_postgres::PostgresStore;
 use crate::hand::{Server, finish, renew, run, sql};
 
 async fn read(server: &Server, after: Option<String>) -> (usize, String) {
-    let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
-    let query =
-        EventQuery { audit: false, after, names, queues, job: None, worker: None, limit: 1_000 };
+    let names = vec!["job.enqueued".to_owned()];
+    let query = EventQuery { after, names, ..EventQuery::all(1_000) };
     let page = server.store.events(query).await.unwrap();
     (page.events.len(), page.next)
 }

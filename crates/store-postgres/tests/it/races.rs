@@ -280,8 +280,7 @@ fn cancel_and_lapse_at_once_leave_the_job_cancelled_and_free() {
 }
 
 fn after(cursor: Option<String>) -> EventQuery {
-    let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { audit: false, after: cursor, names, queues, job: None, worker: None, limit: 100 }
+    EventQuery { after: cursor, ..EventQuery::all(100) }
 }
 
 /// Reads on from a cursor and returns the jobs that were stored, and the cursor after them.

@@ -150,9 +150,8 @@ mod tests {
     }
 
     fn named(name: &str, limit: u32) -> NewestQuery {
-        let (names, queues) = (vec![name.to_owned()], Vec::new());
-        let of =
-            EventQuery { audit: false, after: None, names, queues, job: None, worker: None, limit };
+        let names = vec![name.to_owned()];
+        let of = EventQuery { names, ..EventQuery::all(limit) };
         NewestQuery { of, since: None, until: None, before: None }
     }
 

@@ -189,9 +189,8 @@ async fn what_is_written_after_a_restore_comes_after_all_that_was_read_before_it
     restoring.finish().unwrap();
     let restored = write(&path, 6).await;
     let read = async |after: Option<String>| {
-        let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
-        let query =
-            EventQuery { audit: false, after, names, queues, job: None, worker: None, limit: 100 };
+        let names = vec!["job.enqueued".to_owned()];
+        let query = EventQuery { after, names, ..EventQuery::all(100) };
         restored.events(query).await.unwrap().events.len()
     };
     assert_eq!((read(Some(cursor)).await, read(None).await), (20, 40));
@@ -214,17 +213,9 @@ async fn restores_of_the_same_backup_are_told_apart() {
         restoring.finish().unwrap();
         let restored = write(&path, n).await;
         if let Some(after) = cursor.take() {
-            let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
+            let names = vec!["job.enqueued".to_owned()];
             let after = Some(after);
-            let query = EventQuery {
-                audit: false,
-                after,
-                names,
-                queues,
-                job: None,
-                worker: None,
-                limit: 100,
-            };
+            let query = EventQuery { after, names, ..EventQuery::all(100) };
             assert_eq!(restored.events(query).await.unwrap().events.len(), 20);
         }
         cursor = Some(restored.events_end().await.unwrap());

@@ -88,15 +88,7 @@ impl<H: Harness> World<'_, H> {
     }
 
     fn session_events(&self) -> Vec<(EventName, String, String)> {
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: vec!["session.*".into()],
-            queues: vec![],
-            job: None,
-            worker: None,
-            limit: 1_000,
-        };
+        let query = EventQuery { names: vec!["session.*".into()], ..EventQuery::all(1_000) };
         let page = self.ask(self.store().events(query));
         let events = page.events.into_iter().map(|(_, event)| event);
         events.map(|event| (event.kind, event.by, event.evidence.to_string())).collect()

@@ -384,15 +384,7 @@ fn events_of_long_batches_are_all_read<H: Harness>(world: &mut World<'_, H>) {
         let by = |job: NewJob| NewJob { by: evidence.clone(), ..job };
         world.apply(vec![Command::EnqueueAll(jobs.into_iter().map(by).collect())]);
     }
-    let mut query = EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 90,
-    };
+    let mut query = EventQuery::all(90);
     let mut read = Vec::new();
     loop {
         let page = world.ask(world.store().events(query.clone()));

@@ -60,15 +60,7 @@ fn populate<H: Harness>(world: &mut World<'_, H>) {
 fn everything<H: Harness>(world: &World<'_, H>) -> Vec<String> {
     let page = Page { limit: 100, cursor: None };
     let query = JobQuery::all(page.clone());
-    let events = EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 1000,
-    };
+    let events = EventQuery::all(1000);
     let store = world.store();
     // A closed lane of the log has other cursors than one that is written, so only the events are
     // compared.

@@ -122,13 +122,9 @@ impl<'w, 'h, H: Harness> Scene<'w, 'h, H> {
 
     fn read(&mut self, reader: &mut Reader, limit: usize) -> usize {
         let query = EventQuery {
-            audit: false,
             after: reader.cursor.clone(),
             names: vec!["job.enqueued".into()],
-            queues: Vec::new(),
-            job: None,
-            worker: None,
-            limit: u32::try_from(limit).expect("a page"),
+            ..EventQuery::all(u32::try_from(limit).expect("a page"))
         };
         let page = self.world.ask(self.store.events(query));
         assert!(page.events.len() <= limit);
@@ -230,15 +226,7 @@ fn check_events_of<H: Harness>(world: &mut World<'_, H>, job: JobId) {
     world.wait(Span::from_secs(5));
     let other = world.job();
     world.add(other);
-    let query = |job| EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job,
-        worker: None,
-        limit: 1_000,
-    };
+    let query = |job| EventQuery { job, ..EventQuery::all(1_000) };
     let plain = |page: outlast_store::event::EventPage| {
         let events = page.events.into_iter().map(|(_, event)| event);
         events.filter(|event| event.job == Some(job)).collect::<Vec<_>>()
@@ -287,8 +275,8 @@ fn events_that_a_later_build_has_added_are_passed_over<H: Harness>(world: &mut W
     let claimed = world.run(hand);
     world.finish(&claimed, hand, ReportedOutcome::Completed).expect("it may end");
     let query = |after, limit| {
-        let (names, queues, job) = (vec!["job.*".to_owned()], Vec::new(), Some(id));
-        EventQuery { audit: false, after, names, queues, job, worker: None, limit }
+        let (names, job) = (vec!["job.*".to_owned()], Some(id));
+        EventQuery { after, names, job, ..EventQuery::all(limit) }
     };
     let kinds = |world: &World<'_, H>| {
         let newest = NewestQuery { of: query(None, 100), since: None, until: None, before: None };
@@ -324,15 +312,7 @@ fn start_that_is_reported_again_is_no_event<H: Harness>(world: &mut World<'_, H>
     let names = |world: &World<'_, H>| {
         let job = Some(id);
         let all = (Vec::new(), Vec::new());
-        let query = EventQuery {
-            audit: false,
-            after: None,
-            names: all.0,
-            queues: all.1,
-            job,
-            worker: None,
-            limit: 100,
-        };
+        let query = EventQuery { names: all.0, queues: all.1, job, ..EventQuery::all(100) };
         let page = world.ask(world.store().events(query));
         page.events.into_iter().map(|(_, event)| event.kind).collect::<Vec<_>>()
     };
@@ -351,8 +331,7 @@ fn newest(of: EventQuery, before: Option<String>) -> NewestQuery {
 }
 
 fn every(limit: u32) -> EventQuery {
-    let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { audit: false, after: None, names, queues, job: None, worker: None, limit }
+    EventQuery::all(limit)
 }
 
 fn jobs_of(page: &NewestPage) -> Vec<JobId> {

@@ -37,13 +37,8 @@ fn adopt<H: Harness>(
 
 fn events<H: Harness>(world: &World<'_, H>, names: &[&str]) -> Vec<Event> {
     let query = EventQuery {
-        audit: false,
-        after: None,
         names: names.iter().map(|&name| name.to_owned()).collect(),
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 100,
+        ..EventQuery::all(100)
     };
     world.ask(world.store().events(query)).events.into_iter().map(|(_, event)| event).collect()
 }

@@ -251,15 +251,7 @@ pub async fn check(store: &dyn Store) {
     assert_eq!(store.dead_letters(letters).await.expect("the store reads").total, Some(1));
     let pauses = store.pauses().await.expect("the store reads");
     assert_eq!(pauses.iter().filter(|queue| queue.paused).count(), 1);
-    let query = EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job: Some(id(RETRYABLE)),
-        worker: None,
-        limit: 100,
-    };
+    let query = EventQuery { job: Some(id(RETRYABLE)), ..EventQuery::all(100) };
     assert_eq!(store.events(query).await.expect("the store reads").events.len(), 5);
     let mut server = Server::new(store);
     assert_eq!(

@@ -158,8 +158,7 @@ async fn events<S: Store>(store: &S) -> Result<String, StoreError> {
 }
 
 fn events_of(job: Option<JobId>) -> EventQuery {
-    let (names, queues) = (Vec::new(), Vec::new());
-    EventQuery { audit: false, after: None, names, queues, job, worker: None, limit: 50 }
+    EventQuery { job, ..EventQuery::all(50) }
 }
 
 fn id_of(first: u128, n: u128) -> Uuid {

@@ -355,15 +355,7 @@ fn begin_and_end_are_in_the_event_log_once_each<H: Harness>(world: &mut World<'_
     };
     let write = ending(1, ExpectedOperation::Running, OperationStatus::Stopped);
     assert!(world.write_operation(WriteOperation { to: stop, ..write }).is_ok());
-    let of = EventQuery {
-        audit: false,
-        after: None,
-        names: vec!["operation.*".into()],
-        queues: vec![],
-        job: None,
-        worker: None,
-        limit: 10,
-    };
+    let of = EventQuery { names: vec!["operation.*".into()], ..EventQuery::all(10) };
     let events = world.ask(world.store().events(of)).events;
     let seen: Vec<_> =
         events.iter().map(|(_, it)| (it.kind, it.by.as_str(), it.evidence.text.as_str())).collect();
@@ -382,15 +374,8 @@ fn events_of_jobs_name_the_operation<H: Harness>(world: &mut World<'_, H>) {
     let revision = world.begin_operation(1);
     let job = world.add_plain();
     assert!(world.write_operation(step(1, revision, vec![cancel(job)])).is_ok());
-    let of = EventQuery {
-        audit: false,
-        after: None,
-        names: vec!["job.cancelled".into()],
-        queues: vec![],
-        job: Some(job),
-        worker: None,
-        limit: 10,
-    };
+    let of =
+        EventQuery { names: vec!["job.cancelled".into()], job: Some(job), ..EventQuery::all(10) };
     let events = world.ask(world.store().events(of)).events;
     let by: Vec<&str> = events.iter().map(|(_, it)| it.by.as_str()).collect();
     assert_eq!(by, ["operation: ops"]);

@@ -181,13 +181,9 @@ fn unconfirmed_attempt_is_logged_on_request<H: Harness>(world: &mut World<'_, H>
     let beat = Command::Extend(Extend { worker: "me".into(), holds });
     assert_eq!(world.one(beat), unconfirmed(vec![], vec![first, second]));
     let query = EventQuery {
-        audit: false,
-        after: None,
         names: vec!["job.unconfirmed".into()],
         queues: vec!["default".into()],
-        job: None,
-        worker: None,
-        limit: 10,
+        ..EventQuery::all(10)
     };
     let events = world.ask(world.store().events(query)).events;
     let found = events.iter().map(|(_, event)| (event.job, event.epoch.map(|epoch| epoch.0)));

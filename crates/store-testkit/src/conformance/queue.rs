@@ -77,9 +77,8 @@ fn settings_are_kept_with_who_made_them<H: Harness>(world: &mut World<'_, H>) {
         record("b", fair("tenant", &[("42", 3)]), at),
     ];
     assert_eq!(world.settings(), expected);
-    let (after, names, queues) = (None, vec!["queue.set".to_owned()], vec![]);
-    let query =
-        EventQuery { audit: false, after, names, queues, job: None, worker: None, limit: 10 };
+    let names = vec!["queue.set".to_owned()];
+    let query = EventQuery { names, ..EventQuery::all(10) };
     let said = world.ask(world.store().events(query)).events.into_iter();
     let said: Vec<_> = said.map(|(_, it)| (it.queue.unwrap(), it.evidence.text)).collect();
     let expected = [("b", "fair_by tenant, weight tenant:42=3"), ("a", "fair_by account")];
@@ -130,9 +129,8 @@ fn each_setting_is_changed_without_the_others<H: Harness>(world: &mut World<'_, 
     world.set_queue("mail", QueueChange { prefers: Change::Unset, ..only() }).unwrap();
     expected.placement.prefers = Selector::default();
     assert_eq!(world.settings()[0].settings, expected);
-    let (after, names, queues) = (None, vec!["queue.set".to_owned()], vec![]);
-    let query =
-        EventQuery { audit: false, after, names, queues, job: None, worker: None, limit: 1 };
+    let names = vec!["queue.set".to_owned()];
+    let query = EventQuery { names, ..EventQuery::all(1) };
     let said = world.ask(world.store().events(query)).events;
     let words = r#"max_depth 7, fair_by tenant, weight tenant:42=3, requires "gpu=true,zone in (a,b)", prefers "!spot""#;
     assert_eq!(said[0].1.evidence.text, words);

@@ -394,15 +394,7 @@ fn workers_come_in_pages_and_by_what_they_are<H: Harness>(world: &mut World<'_, 
 }
 
 fn all_events() -> EventQuery {
-    EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 1000,
-    }
+    EventQuery::all(1000)
 }
 
 fn events<H: Harness>(world: &World<'_, H>, query: EventQuery) -> Vec<Event> {

@@ -51,7 +51,7 @@ impl<H: Harness> World<'_, H> {
     fn recount_events(&self) -> Vec<Event> {
         let names = vec!["limit.recounted".to_owned()];
         let (after, queues, job, worker, limit) = (None, Vec::new(), None, None, 100);
-        let query = EventQuery { audit: false, after, names, queues, job, worker, limit };
+        let query = EventQuery { after, names, queues, job, worker, ..EventQuery::all(limit) };
         self.ask(self.store().events(query)).events.into_iter().map(|(_, event)| event).collect()
     }
 

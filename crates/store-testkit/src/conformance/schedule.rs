@@ -271,15 +271,7 @@ fn fire_says_who_did_it_in_the_event_log<H: Harness>(world: &mut World<'_, H>) {
         ..fire(1, revision, vec![job.clone()])
     };
     assert!(world.write_schedule(fire).is_ok());
-    let of = EventQuery {
-        audit: false,
-        after: None,
-        names: vec!["cron.*".into()],
-        queues: vec![],
-        job: None,
-        worker: None,
-        limit: 10,
-    };
+    let of = EventQuery { names: vec!["cron.*".into()], ..EventQuery::all(10) };
     let events = world.ask(world.store().events(of)).events;
     let seen: Vec<_> = events
         .iter()

@@ -313,16 +313,8 @@ fn prune_keeps_workers_that_live<H: Harness>(world: &mut World<'_, H>) {
 const DAY: Span = Span(24 * 3600 * 1000);
 
 fn event_count<H: Harness>(world: &World<'_, H>) -> usize {
-    let (names, queues) = (vec!["job.enqueued".to_owned()], Vec::new());
-    let query = EventQuery {
-        audit: false,
-        after: None,
-        names,
-        queues,
-        job: None,
-        worker: None,
-        limit: 100,
-    };
+    let names = vec!["job.enqueued".to_owned()];
+    let query = EventQuery { names, ..EventQuery::all(100) };
     world.ask(world.store().events(query)).events.len()
 }
 

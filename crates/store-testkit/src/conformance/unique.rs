@@ -164,16 +164,7 @@ fn ignored_job_leaves_nothing_behind<H: Harness>(world: &mut World<'_, H>) {
 }
 
 fn events<H: Harness>(world: &World<'_, H>) -> Vec<(EventName, Option<JobId>)> {
-    let (names, queues) = (Vec::new(), Vec::new());
-    let all = EventQuery {
-        audit: false,
-        after: None,
-        names,
-        queues,
-        job: None,
-        worker: None,
-        limit: 1000,
-    };
+    let all = EventQuery::all(1000);
     let page = world.ask(world.store().events(all));
     page.events.into_iter().map(|(_, event)| (event.kind, event.job)).collect()
 }

@@ -422,12 +422,8 @@ fn only_a_dead_worker_that_holds_nothing_is_forgotten<H: Harness>(world: &mut Wo
     assert_eq!(world.one(forget(hand)), Reply::Forgotten(Err(NotFound)));
     let of = EventQuery {
         names: vec!["worker.forgotten".into()],
-        queues: Vec::new(),
-        job: None,
         worker: Some(hand.worker),
-        audit: false,
-        after: None,
-        limit: 10,
+        ..EventQuery::all(10)
     };
     let logged = world.ask(world.store().events(of)).events;
     let logged: Vec<_> = logged.iter().map(|(_, it)| (it.by.as_str(), &*it.evidence)).collect();

@@ -148,15 +148,7 @@ fn workflows_are_logged<H: Harness>(world: &mut World<'_, H>) {
         ..write(1, None)
     };
     assert!(world.write_workflow(write).is_ok());
-    let of = EventQuery {
-        audit: false,
-        after: None,
-        names: vec!["workflow.*".into()],
-        queues: vec![],
-        job: None,
-        worker: None,
-        limit: 10,
-    };
+    let of = EventQuery { names: vec!["workflow.*".into()], ..EventQuery::all(10) };
     let events = world.ask(world.store().events(of)).events;
     let seen: Vec<_> =
         events.iter().map(|(_, it)| (it.kind, it.by.clone(), it.evidence.text.clone())).collect();

@@ -451,6 +451,47 @@ async fn an_attempt_that_cannot_be_forked_is_executed_and_says_why_as_ever() {
     );
 }
 
+/// The ways in which attempts are stopped, each with what such an end is called.
+const STOPS: [(&str, &str); 4] = [
+    ("cancel", "Cancelled"),
+    ("kill", "Interrupted"),
+    ("shim", "ShimDied"),
+    ("deadline", "DeadlinePassed"),
+];
+
+/// Begins an attempt whose script creates the file `MARK` once it runs; returns it with that file and its
+/// label.
+async fn begun(pack: &Pack, script: &str) -> (Attempt, String, String) {
+    let mark = pack.path(&marker());
+    let mut env = variables();
+    env.push(("MARK".to_owned(), mark.clone()));
+    let spec = AttemptSpec { env, ..pack.warm(script).await };
+    let label = spec.label.clone();
+    let attempt = Attempt::spawn(spec);
+    eventually("the job runs", || Path::new(&mark).exists());
+    (attempt, mark, label)
+}
+
+/// Stops an attempt in every way, and looks at how it ends and what is left of it.
+async fn check_stops(pack: &Pack, script: &str) {
+    for (way, expected) in STOPS {
+        let (attempt, mark, label) = begun(pack, script).await;
+        let handle = attempt.handle();
+        match way {
+            "cancel" => handle.cancel(),
+            "kill" => handle.kill_now(),
+            // Both halves are listed with the attempt's own label by now.
+            "shim" => kill_process(shims(&label)[0], Signal::KILL).unwrap(),
+            _ => handle.extend_deadline(boot_now()),
+        }
+        let ending = attempt.finished().await;
+        assert!(ending.tree_empty, "{way}");
+        assert_eq!(survivors(&mark), [], "{way}");
+        let kind = format!("{:?}", ending.kind);
+        assert!(kind.starts_with(expected), "{way}: {kind}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forked_attempt_is_stopped_in_every_way_there_is() {
     let stubborn = "import os, signal, subprocess, sys, time\n\
@@ -463,38 +504,8 @@ async fn a_forked_attempt_is_stopped_in_every_way_there_is() {
         open(os.environ['MARK'], 'w').close()\nwhile True: time.sleep(0.05)";
     let pack =
         Pack::new(&["json", "subprocess"]).file("stubborn.py", stubborn).file("polite.py", polite);
-    let started = async |script: &str| {
-        let mark = pack.path(&marker());
-        let mut env = variables();
-        env.push(("MARK".to_owned(), mark.clone()));
-        let spec = AttemptSpec { env, ..pack.warm(script).await };
-        let label = spec.label.clone();
-        let attempt = Attempt::spawn(spec);
-        eventually("the job runs", || Path::new(&mark).exists());
-        (attempt, mark, label)
-    };
-    for way in ["cancel", "kill", "shim", "timeout"] {
-        let (attempt, mark, label) = started("stubborn.py").await;
-        let handle = attempt.handle();
-        match way {
-            "cancel" => handle.cancel(),
-            "kill" => handle.kill_now(),
-            "shim" => kill_process(shims(&label)[0], Signal::KILL).unwrap(),
-            _ => handle.extend_deadline(boot_now()),
-        }
-        let ending = attempt.finished().await;
-        assert!(ending.tree_empty, "{way}");
-        assert_eq!(survivors(&mark), [], "{way}");
-        let kind = format!("{:?}", ending.kind);
-        let expected = match way {
-            "cancel" => "Cancelled",
-            "kill" => "Interrupted",
-            "shim" => "ShimDied",
-            _ => "DeadlinePassed",
-        };
-        assert!(kind.starts_with(expected), "{way}: {kind}");
-    }
-    let (attempt, _, _) = started("polite.py").await;
+    check_stops(&pack, "stubborn.py").await;
+    let (attempt, _, _) = begun(&pack, "polite.py").await;
     attempt.handle().ask_to_stop();
     let ending = attempt.finished().await;
     assert_eq!((ending.kind, ending.code), (EndKind::Interrupted, Some(75)));

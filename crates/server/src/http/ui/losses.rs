@@ -69,13 +69,9 @@ pub(super) async fn read(
     let store = req.app.engine.store();
     let now = req.app.now().await?;
     let of = EventQuery {
-        audit: false,
-        after: None,
         names: vec![EventName::JobLost.word()],
-        queues: Vec::new(),
-        job: None,
         worker,
-        limit: LOSSES_MAX,
+        ..EventQuery::all(LOSSES_MAX)
     };
     let since = Timestamp(now.0.saturating_sub_unsigned(SINCE.0));
     let has_place = before.is_some();

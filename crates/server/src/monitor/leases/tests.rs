@@ -121,15 +121,8 @@ impl Scene {
     async fn await_lapses(&self, wanted: usize) -> HashSet<String> {
         let begun = Instant::now();
         loop {
-            let query = EventQuery {
-                audit: false,
-                after: None,
-                names: vec!["worker.lapsed".to_owned()],
-                queues: Vec::new(),
-                job: None,
-                worker: None,
-                limit: 1_000,
-            };
+            let query =
+                EventQuery { names: vec!["worker.lapsed".to_owned()], ..EventQuery::all(1_000) };
             let page = self.engine.store().events(query).await.unwrap();
             if page.events.len() >= wanted {
                 let batch = |cursor: &String| cursor.rsplit_once('.').unwrap().0.to_owned();
@@ -315,15 +308,7 @@ async fn a_held_row_of_one_worker_does_not_keep_another_from_being_given_up() {
             let beats = join_all(beating.map(|one| engine.beat(renew(*one)))).await;
             assert_eq!(beats.iter().filter(|beat| beat.is_err()).count(), 1, "{beats:?}");
             let names = vec!["worker.lapsed".to_owned()];
-            let query = EventQuery {
-                audit: false,
-                after: None,
-                names,
-                queues: Vec::new(),
-                job: None,
-                worker: None,
-                limit: 10,
-            };
+            let query = EventQuery { names, ..EventQuery::all(10) };
             let page = engine.store().events(query).await.unwrap();
             let about: Vec<_> = page.events.iter().map(|(_, event)| event.worker).collect();
             if !about.is_empty() {

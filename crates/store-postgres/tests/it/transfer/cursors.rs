@@ -27,8 +27,7 @@ async fn add(store: &impl Store, server: u128, n: u64) -> JobId {
 
 /// Returns the jobs that events after a cursor are about, and the cursor after them.
 async fn read(store: &impl Store, after: Option<String>, limit: u32) -> (Vec<JobId>, String) {
-    let (names, queues) = (Vec::new(), Vec::new());
-    let query = EventQuery { audit: false, after, names, queues, job: None, worker: None, limit };
+    let query = EventQuery { after, ..EventQuery::all(limit) };
     let page = store.events(query).await.unwrap();
     (page.events.into_iter().filter_map(|(_, event)| event.job).collect(), page.next)
 }

@@ -132,15 +132,7 @@ pub(super) fn reads<H: Harness>(
     both.same("settings", ModelStore::queue_settings, H::Store::queue_settings, |all| all)?;
     both.same("queues", ModelStore::queues, H::Store::queues, |all| all)?;
     both.dead_letters(filter)?;
-    let query = || EventQuery {
-        audit: false,
-        after: None,
-        names: Vec::new(),
-        queues: Vec::new(),
-        job: None,
-        worker: None,
-        limit: 10_000,
-    };
+    let query = || EventQuery::all(10_000);
     let plain =
         |page: EventPage| -> Vec<_> { page.events.into_iter().map(|(_, event)| event).collect() };
     both.same("events", |it| it.events(query()), |it| it.events(query()), plain)?;

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use outlast_core::resources::Resources;
 use outlast_worker::attempt::{Attempt, AttemptEnd, AttemptSpec, EndKind};
-use outlast_worker::clock::boot_now;
 use outlast_worker::containment::Containment;
 use outlast_worker::resources::Enforcement;
 use outlast_worker::runtime::Runtime;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-use super::{NODE, Pack, assert_same_lines, ended, soon, text, variables};
-use crate::support::{Host, eventually, is_gone, listed, marker, shims, survivors};
+use super::{NODE, Pack, assert_same_lines, check_stops, ended, soon, text, variables};
+use crate::support::{Host, eventually, is_gone, listed, marker};
 
 impl Pack {
     /// A pack whose Node.js scripts have these modules imported ahead.
@@ -312,34 +311,7 @@ async fn an_attempt_is_stopped_in_every_way_there_is() {
         require('child_process').spawn('setsid', ['sh', '-c', 'trap \"\" TERM; while :; do sleep 0.05; done', mark]);\n\
         require('fs').writeFileSync(mark, '');\nsetInterval(() => {}, 50);";
     let pack = Pack::node(&["child_process"]).file("stubborn.js", stubborn);
-    for way in ["cancel", "kill", "shim", "deadline"] {
-        let mark = pack.path(&marker());
-        let mut env = variables();
-        env.push(("MARK".to_owned(), mark.clone()));
-        let spec = AttemptSpec { env, ..pack.warm("stubborn.js").await };
-        let label = spec.label.clone();
-        let attempt = Attempt::spawn(spec);
-        eventually("the job runs", || Path::new(&mark).exists());
-        let handle = attempt.handle();
-        match way {
-            "cancel" => handle.cancel(),
-            "kill" => handle.kill_now(),
-            // Both halves are listed with the attempt's own label by now.
-            "shim" => kill_process(shims(&label)[0], Signal::KILL).unwrap(),
-            _ => handle.extend_deadline(boot_now()),
-        }
-        let ending = attempt.finished().await;
-        assert!(ending.tree_empty, "{way}");
-        assert_eq!(survivors(&mark), [], "{way}");
-        let kind = format!("{:?}", ending.kind);
-        let expected = match way {
-            "cancel" => "Cancelled",
-            "kill" => "Interrupted",
-            "shim" => "ShimDied",
-            _ => "DeadlinePassed",
-        };
-        assert!(kind.starts_with(expected), "{way}: {kind}");
-    }
+    check_stops(&pack, "stubborn.js").await;
 }
 
 /// Notes each time that it runs.

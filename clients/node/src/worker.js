@@ -235,10 +235,6 @@ export class Worker {
     return 0;
   }
 
-  /**
-   * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
-   * What other handlers have come to is reported as well. `code` is the exit code when all was.
-   */
   /** Hands jobs back when an error has been caught by nobody. */
   #crash = (error) => {
     if (this.#hasCrashed) return;
@@ -247,6 +243,10 @@ export class Worker {
     this.#handBackAndExit(1).catch(() => process.exit(1));
   };
 
+  /**
+   * Hands back jobs whose handlers do not end. None of them runs on while another program reports.
+   * What other handlers have come to is reported as well. `code` is the exit code when all was.
+   */
   async #handBackAndExit(code = 0) {
     await this.#thread.terminate();
     this.log("handlers do not end: the process ends with them");

@@ -4,9 +4,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-/// How someone is known who changes something. Each is the first word of its text.
+/// The ways in which an author can be known. The text of an author begins with one of them.
 const WAYS: [&str; 3] = ["api", "dashboard", "certificate"];
-/// What stands before the address.
+/// Separates the author from the address.
 const FROM: &str = " from ";
 
 /// Who changed something by a request. Workers, servers and the configuration are no authors.

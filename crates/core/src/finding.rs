@@ -1,4 +1,4 @@
-//! What needs someone: rules over facts. The dashboard's first page and `outlast doctor` show the same
+//! Rules that find what an operator should act on. The dashboard's first page and `outlast doctor` show the same
 //! findings, in the same words. Each rule has the name of its alert rule (`deploy/prometheus`) and a heading in
 //! `docs/operate/findings.md`.
 
@@ -10,13 +10,13 @@ pub const OLD: Span = Span::from_secs(900);
 /// How long the oldest end of a job may wait for its workflow.
 const WORKFLOW_LAG: Span = Span::from_secs(30);
 /// Most findings of one rule: of more, the rest look the same.
-const OF_ONE_MAX: usize = 5;
+pub const OF_ONE_MAX: usize = 5;
 /// How many attempts must have failed before a share of them says something.
 const FAILED_MIN: u64 = 10;
 /// One of so many attempts may fail.
 const FAILS_ONE_IN: u64 = 5;
 
-/// A rule. Its name is that of an alert.
+/// A rule that finds one kind of problem. There is an alert of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// No server answers.
@@ -83,7 +83,7 @@ impl Rule {
         Self::ServerSlow,
     ];
 
-    /// Returns its name, which is that of the alert.
+    /// Returns the name that it shares with its alert.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,13 +134,13 @@ impl Rule {
         self.stands_still() || matches!(self, Self::JobsLost)
     }
 
-    /// Whether a server cannot tell by itself: it is down, or keeps no numbers over so long. Alerts do.
+    /// Whether only alerts can find this. The server cannot: it is down, or does not keep numbers for long enough.
     #[must_use]
     pub const fn is_for_alerts_only(self) -> bool {
         matches!(self, Self::ServerDown | Self::BacklogGrows | Self::CommitsSlow | Self::ServerSlow)
     }
 
-    /// Returns what to do, where nothing more is known.
+    /// Returns the usual advice.
     #[must_use]
     pub const fn fix(self) -> &'static str {
         match self {
@@ -192,16 +192,16 @@ impl Rule {
     }
 }
 
-/// Something that needs someone.
+/// A problem that an operator should act on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// By which rule.
     pub rule: Rule,
-    /// What is so.
+    /// The problem, in one sentence.
     pub what: String,
     /// On what evidence, and since when.
     pub evidence: String,
-    /// What to do.
+    /// How to repair it.
     pub fix: String,
     /// Where to look, from the root of the dashboard.
     pub page: String,
@@ -256,7 +256,7 @@ pub struct WorkerCounts {
     pub running: u64,
     /// They take none.
     pub quiet: u64,
-    /// They end.
+    /// They finish their jobs and then stop.
     pub draining: u64,
     /// Their connections are gone.
     pub suspect: u64,

@@ -121,7 +121,7 @@ pub enum Skip {
     Gone,
     /// It changed after the operation began, so that it is not certain to have matched then.
     Changed,
-    /// The store takes no change of it.
+    /// The store could not write a change to it.
     Unwritable,
 }
 

@@ -87,7 +87,9 @@ impl Live {
             {
                 line.push('|');
                 let text = text_of(rest);
-                line.push_str(&if text == "0" { String::new() } else { written(&text) });
+                if text != "0" {
+                    line.push_str(&written(&text));
+                }
             }
             if let Some(form) = tag.attribute("data-form") {
                 live.forms.push(form);

@@ -18,6 +18,7 @@ mod waiting_groups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outlast_core::finding::WorkerCounts;
 use outlast_core::job::State;
 use outlast_core::time::{BootTime, Span, Timestamp};
 use outlast_store::StoreError;
@@ -53,15 +54,6 @@ pub(crate) struct Snapshot {
     /// The limits, each with how many attempts it counts; not those on a key, of which each value
     /// counts for itself.
     pub(crate) limits: Vec<(LimitRecord, Option<u64>)>,
-}
-
-/// How many live workers there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkerCounts {
-    pub(crate) running: usize,
-    pub(crate) quiet: usize,
-    pub(crate) draining: usize,
-    pub(crate) suspect: usize,
 }
 
 impl Snapshot {

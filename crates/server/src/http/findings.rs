@@ -1,10 +1,10 @@
-//! What needs someone, as the rules of `outlast_core::finding` have it: the facts are read here. The first page
-//! of the dashboard and `outlast doctor` ask for the same.
+//! Reads the facts that the rules of `outlast_core::finding` are applied to: for the first page of the dashboard
+//! and for `outlast doctor`.
 
 use std::sync::Arc;
 
 use outlast_core::finding::{
-    Facts, Nowhere, Recent, Trouble, TroubledWorker, WaitingQueue, WorkerCounts,
+    Facts, Nowhere, OF_ONE_MAX, Recent, Trouble, TroubledWorker, WaitingQueue,
 };
 use outlast_core::time::{Span, Timestamp};
 use outlast_core::worker::liveness::Liveness;
@@ -12,14 +12,12 @@ use outlast_store::record::WorkerRecord;
 
 use super::App;
 use super::error::ApiError;
-use super::recent::{Happenings, Rising};
+use super::recent::Happenings;
 use super::request::encoded;
 use crate::engine::{Health, Untaken};
 use crate::metrics::read as counter;
 use crate::snapshot::Snapshot;
 
-/// How many groups of jobs that can run nowhere are findings.
-const NOWHERE_MAX: usize = 5;
 /// Over how many minutes failures are compared with what completed.
 const FAILING_MINUTES: usize = 30;
 /// From how many missing heartbeats on a worker is late: one in flight is not.
@@ -41,9 +39,8 @@ pub(super) async fn facts(app: &App) -> Result<(Facts, Arc<Snapshot>), ApiError>
     let snapshot = app.snapshot().await?;
     let now = app.now().await?;
     let lag = store.workflow_counts().await?.oldest_end;
-    let Happenings { lost, letters, skips, rising } =
+    let Happenings { lost, letters, skips, late_fires, recounts, refused_beats } =
         app.recent.look(store.as_ref(), now, rising(app), app.started).await?;
-    let Rising { late_fires, recounts, refused_beats } = rising;
     let (failed, completed) = failures(app);
     let workers = store.live_workers().await?;
     let queues = snapshot.queues.iter().filter_map(|queue| {
@@ -54,16 +51,10 @@ pub(super) async fn facts(app: &App) -> Result<(Facts, Arc<Snapshot>), ApiError>
             oldest: now.since(queue.oldest_available?),
         })
     });
-    let counts = snapshot.workers;
     let facts = Facts {
         store: store_trouble(&app.engine.health()),
         waiting: snapshot.totals.available,
-        workers: WorkerCounts {
-            running: as_number(counts.running),
-            quiet: as_number(counts.quiet),
-            draining: as_number(counts.draining),
-            suspect: as_number(counts.suspect),
-        },
+        workers: snapshot.workers,
         nowhere: nowhere(app, &snapshot),
         troubled: workers.iter().filter_map(|worker| troubled(app, worker, now)).collect(),
         queues: queues.collect(),
@@ -119,7 +110,7 @@ fn nowhere(app: &App, snapshot: &Snapshot) -> Vec<Nowhere> {
             lacks_action,
         })
     });
-    found.take(NOWHERE_MAX).collect()
+    found.take(OF_ONE_MAX).collect()
 }
 
 fn troubled(app: &App, worker: &WorkerRecord, now: Timestamp) -> Option<TroubledWorker> {

@@ -50,11 +50,6 @@ pub(super) struct Happenings {
     pub(super) lost: Recent,
     pub(super) letters: Recent,
     pub(super) skips: Recent,
-    pub(super) rising: Rising,
-}
-
-/// By how much counters of this server rose.
-pub(super) struct Rising {
     pub(super) late_fires: Recent,
     pub(super) recounts: Recent,
     pub(super) refused_beats: Recent,
@@ -84,8 +79,7 @@ impl RecentEvents {
         kept.add(found.events, found.earlier.is_none(), now);
         let [lost, letters, skips] = RARE.map(|name| kept.count(name, now));
         let [late_fires, recounts, refused_beats] = kept.rise(counters, boot_time(), started);
-        let rising = Rising { late_fires, recounts, refused_beats };
-        Ok(Happenings { lost, letters, skips, rising })
+        Ok(Happenings { lost, letters, skips, late_fires, recounts, refused_beats })
     }
 }
 
@@ -144,12 +138,10 @@ impl Kept {
         if self.stood.back().is_none_or(|(at, _)| now.since(*at) >= STOOD_EVERY) {
             self.stood.push_back((now, counters));
         }
-        let mut rose = counters.iter().zip(before).map(|(now, before)| now.saturating_sub(before));
-        [(); 3].map(|()| Recent {
-            count: rose.next().unwrap_or(0),
-            last: None,
-            is_whole: true,
-            over: now.since(since),
+        let (over, mut before) = (now.since(since), before.into_iter());
+        counters.map(|stands| {
+            let count = stands.saturating_sub(before.next().unwrap_or(0));
+            Recent { count, last: None, is_whole: true, over }
         })
     }
 }

@@ -79,7 +79,7 @@ async fn discard(body: &mut Body) {
             }
         }
     };
-    // What comes of it, the client is answered.
+    // The client is answered whether or not all of it was read.
     let _ = tokio::time::timeout(BODY_TIMEOUT, reading).await;
 }
 

@@ -13,7 +13,6 @@
 //! The stream of one job ends after the job's last event. A client that asks for more then gets
 //! 204, which tells browsers not to come back.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -37,7 +36,7 @@ use crate::write_timeout::WRITE_TIMEOUT;
 
 /// Silence after which a comment is sent, so that both ends notice a dead connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// How often is looked whether the client may still read.
+/// How often to check that the client may still read.
 const ACCESS_CHECKED: Duration = Duration::from_secs(1);
 /// More commits than this since the last read may not fit into one read.
 const LOOK: u64 = 10_000;
@@ -86,9 +85,8 @@ pub(super) async fn respond(
     }
     let (seen, sent) = (commits.count(), None);
     let app = req.app.clone();
-    let access = Arc::new(StillAllowed { req, checked: Mutex::new(Instant::now()) });
-    let mut reader =
-        Reader { app, access, query, wanted, end, commits, seen, is_ahead: false, sent };
+    let access = StillAllowed { req, checked: Instant::now() };
+    let mut reader = Reader { app, query, wanted, end, commits, seen, is_ahead: false, sent };
     let mut events = Vec::new();
     reader.take(&mut events, first);
     let mut greeting = format!("retry: {RETRY_MS}\n").into_bytes();
@@ -98,7 +96,7 @@ pub(super) async fn respond(
     }
     greeting.push(b'\n');
     greeting.append(&mut events);
-    let rest = stream::unfold(reader, Reader::next);
+    let rest = stream::unfold(Watched { reader, access }, Watched::next);
     let head = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from(greeting))]);
     let body = Body::from_stream(futures_util::StreamExt::chain(head, rest));
     Ok(ApiResponse::stream(StatusCode::OK, "text/event-stream", body))
@@ -118,20 +116,19 @@ fn write(out: &mut Vec<u8>, cursor: &str, event: &Event) {
 /// The request that a stream answers, whose token or session may end before the stream does.
 struct StillAllowed {
     req: ApiRequest,
-    checked: Mutex<Instant>,
+    checked: Instant,
 }
 
 impl StillAllowed {
-    /// Waits until its client may not read any more, or that cannot be told.
-    async fn ended(&self) {
+    /// Returns once the client may no longer read, or once that cannot be checked.
+    async fn ended(&mut self) {
         loop {
-            let checked = *self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-            tokio::time::sleep_until(checked + ACCESS_CHECKED).await;
+            tokio::time::sleep_until(self.checked + ACCESS_CHECKED).await;
             if let Err(refused) = self.req.still_allowed().await {
                 tracing::debug!("event stream ended: {}", refused.message());
                 return;
             }
-            *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            self.checked = Instant::now();
         }
     }
 }
@@ -139,7 +136,6 @@ impl StillAllowed {
 /// One stream under way.
 struct Reader {
     app: App,
-    access: Arc<StillAllowed>,
     /// What is read.
     query: EventQuery,
     /// What is sent of it, if not all.
@@ -214,26 +210,35 @@ impl JobEnd {
 
 type Piece = Result<Bytes, std::convert::Infallible>;
 
-impl Reader {
+/// A stream, and whether its client may still read it.
+struct Watched {
+    reader: Reader,
+    access: StillAllowed,
+}
+
+impl Watched {
+    /// Returns the next piece; nothing when the stream ends.
     async fn next(mut self) -> Option<(Piece, Self)> {
-        let stalled = self.sent.is_some_and(|sent| {
+        let Self { reader, access } = &mut self;
+        let stalled = reader.sent.is_some_and(|sent| {
             u128::from(boot_time().since(sent).as_millis()) > WRITE_TIMEOUT.as_millis()
         });
-        let stopping = self.app.engine.shared().stopping();
+        let stopping = reader.app.engine.shared().stopping();
         if stalled || stopping.is_cancelled() {
             return None;
         }
-        let access = Arc::clone(&self.access);
         let piece = tokio::select! {
             biased;
             () = stopping.cancelled() => return None,
             () = access.ended() => return None,
-            piece = self.piece() => piece?,
+            piece = reader.piece() => piece?,
         };
-        self.sent = Some(boot_time());
+        reader.sent = Some(boot_time());
         Some((Ok(piece), self))
     }
+}
 
+impl Reader {
     /// Waits for events, or for as long as silence may last; nothing when the stream ends.
     async fn piece(&mut self) -> Option<Bytes> {
         let silence = tokio::time::sleep(HEARTBEAT);

@@ -91,7 +91,7 @@ impl Shown {
         }
     }
 
-    /// Whether a tenant may see it. Whose one is that cannot be read is not known.
+    /// Whether a tenant may see it. A damaged operation is shown to no tenant, as its tenant is unknown.
     pub(crate) fn is_of(&self, tenant: Option<&str>) -> bool {
         tenant.is_none() || self.definition().and_then(|it| it.tenant.as_deref()) == tenant
     }

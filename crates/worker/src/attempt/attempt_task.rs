@@ -95,8 +95,8 @@ async fn prepare(spec: &mut AttemptSpec) -> io::Result<(Launched, Placed)> {
     let limits = spec.enforcement.plan(&spec.resources, &contained_in, &spec.shim)?;
     let placed = Placed { contained_in, limits };
     // No other containment has what warm interpreters need.
-    spec.warm = spec.warm.take().filter(|_| spec.containment == Containment::Pidns);
-    if let Some(warm) = spec.warm.take() {
+    let warm = spec.warm.take().filter(|_| spec.containment == Containment::Pidns);
+    if let Some(warm) = warm {
         match warm.take().await {
             Taken::Shim(launched) => {
                 spec.warm = Some(warm);

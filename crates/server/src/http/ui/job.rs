@@ -1,6 +1,6 @@
 //! One job: why it is where it is, and what became of its attempts.
 
-use outlast_core::budget::{Budgets, Charge};
+use outlast_core::budget::Budgets;
 use outlast_core::job::{Outcome, State};
 use outlast_core::time::{Span, Timestamp};
 use outlast_dashboard::atoms::Lasting;
@@ -189,11 +189,11 @@ fn rows(
 pub(super) fn charge(attempt: &AttemptRecord) -> String {
     let is_no_matter =
         matches!(attempt.outcome, None | Some(Outcome::Completed | Outcome::Cancelled));
-    match attempt.charge {
-        Some(charge) if charge == Charge::default() && is_no_matter => String::new(),
-        Some(charge) if charge == Charge::default() => "nothing".to_owned(),
-        Some(charge) => charge.words().collect::<Vec<_>>().join(" and "),
-        None if is_no_matter => String::new(),
+    let words = attempt.charge.map(|charge| charge.words().collect::<Vec<_>>().join(" and "));
+    match words {
+        Some(words) if !words.is_empty() => words,
+        _ if is_no_matter => String::new(),
+        Some(_) => "nothing".to_owned(),
         None => "not known".to_owned(),
     }
 }

@@ -109,8 +109,6 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
     let reader = req.session_key().filter(|_| is_of_reader(&path));
     let tenant = req.tenant()?;
     let slot = req.app.updates.slot(Key { path: path.clone(), role, reader, tenant });
-    let mut of = req.for_path(&path).ok_or_else(known)?;
-    of.is_update = true;
     // One that is not there any more does not wait: while the store hangs, they would add up.
     let mut slot = slot.lock_owned().await;
     if let Some(update) = slot.as_ref()
@@ -118,6 +116,8 @@ async fn update(req: &ApiRequest) -> Result<Update, ApiError> {
     {
         return Ok(update.clone());
     }
+    let mut of = req.for_path(&path).ok_or_else(known)?;
+    of.is_update = true;
     // It is made to its end though its reader has gone: the next one finds it.
     let making = tokio::spawn(async move {
         let html = page(&of, None).await?;

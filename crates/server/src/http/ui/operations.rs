@@ -4,6 +4,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use outlast_core::operation::{OperationId, OperationKind, OperationStatus, typed};
 use outlast_core::time::{Span, Timestamp};
+use outlast_core::words;
 use outlast_dashboard::atoms::{Count, Lasting};
 use outlast_dashboard::pages::sheet::{Card, Cell, Field, Form, Row, Section, Table, Why};
 use outlast_dashboard::{Flash, Frame, Place};
@@ -309,10 +310,9 @@ fn sentence_of(counted: &Counted, jobs: &str) -> String {
 fn begin_form(definition: &Definition, counted: &Counted, as_of: Timestamp) -> Form {
     let matched = counted.matched;
     let kind = definition.kind;
-    let jobs = match (matched, counted.is_exact) {
-        (1, true) => "1 job".to_owned(),
-        (matched, true) => format!("{} jobs", Count(matched)),
-        (_, false) => "all jobs that match".to_owned(),
+    let jobs = match counted.is_exact {
+        true => words::counted(matched, "job", "jobs"),
+        false => "all jobs that match".to_owned(),
     };
     let mut form = Form::button("begin", "begin", &format!("{} {jobs}", capital(kind)))
         .with(Field::hidden("kind", kind.as_str()))
@@ -409,10 +409,7 @@ pub(super) async fn begin(app: App, request: Request) -> Response {
 
 /// Reads a form that was shown by [`asks`], if the number was typed that it asked for.
 fn asked(fields: &[(String, String)]) -> Result<Value, Fault> {
-    let given = |name: &str| {
-        let found = fields.iter().find(|(field, _)| field == name);
-        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
-    };
+    let given = |name: &str| orders::given(fields, name);
     let expected: u64 = given("expected").and_then(|text| text.parse().ok()).unwrap_or(0);
     let given_word = given("typed").unwrap_or_default().replace([',', ' '], "");
     let is_exact = given("at_least") != Some("true");

@@ -227,7 +227,7 @@ pub(super) fn done(verb: &str) -> Option<&'static str> {
     })
 }
 
-fn given<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
+pub(super) fn given<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
     let found = fields.iter().find(|(field, _)| field == name);
     found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
 }
